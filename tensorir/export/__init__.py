@@ -1,4 +1,4 @@
-"""Exported folders that run without this package."""
+"""Export: folders with kernels that run without this package."""
 
 from tensorir.errors.habits import Folder as _Folder
 

@@ -1,4 +1,4 @@
-"""The languages of programs in a folder: their files, and the loader that runs each from Python."""
+"""Languages of exported programs (OpenCL, CUDA, C, …): file names, compiler options, and the Python loader of each."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ BODIES: dict[str, Body] = {
 
 
 def file_name(source: Source) -> str:
-    """A harmless file name for the source."""
+    """A safe file name for the source's text."""
     plain = re.sub(r"[^A-Za-z0-9_]+", "_", source.name).strip("_")[:60] or "program"
     return plain + BODIES[source.language].suffix
 
 
 def shipped_module(name: str, file: str | None = None) -> bytes:
-    """A module of ``shipped``, to be imported as ``name`` from several folders in one process."""
+    """Content of a ``shipped`` module, renamed to ``name`` so that several folders can be imported in one process."""
     folder = resources("tensorir.export.shipped")
     return folder.joinpath(file or f"{name}.py").read_bytes() + of_its_folder(name).encode("utf-8")

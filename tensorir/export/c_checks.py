@@ -1,4 +1,4 @@
-"""Checks of indices by exported C before it computes: lines of text."""
+"""C code that validates index arguments of an exported function before it computes."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from tensorir.export.c_header import in_c
 
 
 def checks_of(source: Source, given: Sequence[Param], upper: str) -> Iterable[str]:
-    """Lines that return NAME_INDEX for an index out of range in ``buffers``, for pointers of segments that are out of
-    order or too far apart, and for two terms that go to one cell; upper: NAME in capitals. Dims are variables there.
+    """C lines that return NAME_INDEX for out-of-range indices, unordered or overlong segment pointers, and colliding
+    scatter targets.
     """
     said = in_c(source)
     places = {p.name: (n, p) for n, p in enumerate(given)}
@@ -45,7 +45,7 @@ def _each(count: str, more: str = "") -> str:
 
 
 def _segments(n: int, p: Param, s: SegmentRange, upper: str, said: InC) -> Iterable[str]:
-    """Lines that return NAME_INDEX for neighbours that do not grow by 0 to ``most``; no difference overflows."""
+    """C lines that return NAME_INDEX unless adjacent pointers increase by 0 to ``most``, without overflow."""
     inner, extent = said(times(p.shape[s.along + 1 :])), said(p.shape[s.along])
     yield _each(said(times(p.shape)))
     yield f"    if (n / (size_t){inner} % (size_t){extent} == (size_t){extent} - 1) continue;"
@@ -56,7 +56,7 @@ def _segments(n: int, p: Param, s: SegmentRange, upper: str, said: InC) -> Itera
 
 
 def _unique(u: UniquePlaces, places: Mapping[str, tuple[int, Param]], upper: str, said: InC) -> Iterable[str]:
-    """Lines that return NAME_INDEX where two terms go to one cell; indices are in range."""
+    """C lines that return NAME_INDEX if two scatter terms have the same target; indices are already checked."""
     at, cells = "0", times(u.shape)
     for (name, axes), extent in zip(u.index, u.shape, strict=True):
         at = f"({at}) * (size_t){said(extent)} + (size_t){_place(name, axes, u, places, said)}"
@@ -74,7 +74,7 @@ def _unique(u: UniquePlaces, places: Mapping[str, tuple[int, Param]], upper: str
 
 
 def _place(name: str, axes: Sequence[int], u: UniquePlaces, places: Mapping[str, tuple[int, Param]], said: InC) -> str:
-    """One index of the cell of term ``n``."""
+    """C expression of one target index of scatter term ``n``."""
     if not name and axes[0] < 0:
         return str(axes[1])
     along = [str(-1 - a) if a < 0 else f"n / (size_t){said(times(u.domain[a + 1 :]))} % (size_t){said(u.domain[a])}"
@@ -89,5 +89,5 @@ def _place(name: str, axes: Sequence[int], u: UniquePlaces, places: Mapping[str,
 
 
 def _kind(p: Param) -> str:
-    """The C type of an input's integers."""
+    """C integer type of an input."""
     return f"{p.dtype}_t"

@@ -1,4 +1,4 @@
-"""Extents that each call of exported C decides: their reads, checks and messages."""
+"""C code that reads launch-time extents from a call's arguments and validates them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tensorir.export.c_header import dim_names, extents_of, given, in_c, spaces
 
 
 def dims_text(source: Source, called: str) -> str:
-    """The header's functions of extents; nothing when all are constant."""
+    """Header functions for extents; "" if all are constant."""
     if not source.dims:
         return ""
     names, said = dim_names(source, called), in_c(source)
@@ -30,7 +30,7 @@ def dims_text(source: Source, called: str) -> str:
 
 
 def _reading(source: Source, called: str) -> Iterator[str]:
-    """``NAME_dims`` and its tables."""
+    """Lines of ``NAME_dims``, which reads dims from shapes, and its tables."""
     upper, order = called.upper(), [d.name for d in source.dims]
     yield "static const tir_dim tir_every_dim[] = {"
     yield from (f'  {{"{d.name}", {d.low}, {d.high}}},' for d in source.dims)
@@ -53,7 +53,7 @@ def _function(head: str, body: Sequence[str]) -> list[str]:
 
 
 def _declared(source: Source, place: str) -> list[str]:
-    """Lines with a variable for each dim, read from ``place`` with its number."""
+    """C lines that declare a variable per dim, read from element number of ``place``."""
     found = [f"const int64_t {variable(d.name)} = {place.format(n)};" for n, d in enumerate(source.dims)]
     return [*found, *_unused(source)]
 
@@ -63,7 +63,9 @@ def _unused(source: Source) -> list[str]:
 
 
 def from_buffers(source: Source, only_if: str = "") -> list[str]:
-    """Lines with a variable for each dim, read from ``buffers``; its least extent unless ``only_if``."""
+    """C lines that declare a variable per dim, read from ``buffers``; its least value unless C condition ``only_if``
+    holds.
+    """
     first = len(given(source)) - len(source.dims)
     lines = []
     for n, d in enumerate(source.dims, first):
@@ -73,7 +75,7 @@ def from_buffers(source: Source, only_if: str = "") -> list[str]:
 
 
 def out_of_range(source: Source) -> list[tuple[str, str]]:
-    """For each dim a condition of C (its variable is out of range) and its message."""
+    """(C condition, error message) for each dim out of its range."""
     return [
         (f"{v} < {d.low} || {v} > {d.high}", f"{d.name} is {d.low} to {d.high}")
         for d in source.dims for v in [variable(d.name)]

@@ -1,4 +1,4 @@
-"""Extents of exported C: sums and products of them as text, and that text in C."""
+"""Arithmetic on extents (ints or texts with dims), and their translation to C."""
 
 from __future__ import annotations
 
@@ -50,21 +50,21 @@ def _wrapped(e: str) -> str:
 
 
 def variable(dim: str) -> str:
-    """The variable of exported C that has a dim's extent."""
+    """Name of the C variable for a dim."""
     return f"dim_{dim}"
 
 
 class InC:
-    """Expressions of dims in C.
+    """Translator of extent expressions to C.
 
-    dims: their ranges, which say where C divides as Python does
+    dims: their ranges, used to choose C division where it equals Python's
     """
 
     def __init__(self, dims: Sequence[DimRange]) -> None:
         self.ranges = {d.name: (d.low, d.high) for d in dims}
 
     def __call__(self, extent: Extent) -> str:
-        """Return an extent as an expression of C that stands in brackets where it has to.
+        """Return an extent as a C expression, parenthesized if necessary.
 
         Raises ExportError ``export.dims`` for what may be as large as ``MAX_BYTES``.
         """
@@ -76,7 +76,7 @@ class InC:
         return text if atom else f"({text})"
 
     def _said(self, e: ast.expr) -> tuple[str, int, int, bool]:
-        """Text, the least and the largest value, and whether it needs no brackets."""
+        """(C text, least value, largest value, true if no parentheses are needed)."""
         match e:
             case ast.Constant(value=int(n)):
                 return (str(n) if abs(n) < 2**31 else f"INT64_C({n})"), n, n, n >= 0
@@ -110,31 +110,30 @@ class InC:
 
 
 def too_large(extent: Extent, most: int) -> TensorIRError:
-    """Return the error for an extent of which exported C cannot count the bytes."""
+    """Return the ExportError for an extent whose bytes overflow in C."""
     message = f"{extent} may be {most}, and exported C counts bytes and elements below 2^62"
     return refuse(ExportError, "export.dims", message, hint="a smaller high= of the dims")
 
 
 def helpers(text: str) -> list[str]:
-    """Return the definitions of the functions that expressions in a text call."""
+    """Return C definitions of the functions called in ``text``."""
     called = [name for name in HELPERS if f"{name}(" in text]
     return [f"static inline int64_t {name}(int64_t a, int64_t b) {HELPERS[name]}" for name in called]
 
 
 def open_extents(shapes: Iterable[Sequence[Extent]]) -> list[str]:
-    """Return the expressions of dims in shapes, each once: tables of doors count them from -1 down."""
+    """Return the distinct non-constant extents in ``shapes``; tables refer to them as -1, -2, …."""
     return list(dict.fromkeys(e for shape in shapes for e in shape if isinstance(e, str)))
 
 
 def coded(extent: Extent, known: Sequence[str]) -> int:
-    """Return a constant extent, or -1 - k for what is known as number k of ``open_extents``."""
+    """Return a constant extent itself, or -1 - k for item k of ``known``."""
     return extent if isinstance(extent, int) else -1 - known.index(extent)
 
 
 def least(gathers: Sequence[Mapping[str, object]], name: str) -> Extent:
-    """Return the limit of indices that a door looks at in the argument ``name``, 0 where there is none: the least
-    constant one of all its elements, or one of those that calls decide. The function itself looks at all of them, also
-    at those of parts.
+    """Return the smallest limit on the elements of index argument ``name``, for a check by framework bindings; 0 if not
+    an index.
     """
     limits = [g["limit"] for g in gathers if g["param"] == name and not g.get("part")]
     opened = (n for n in limits if isinstance(n, str))
@@ -142,7 +141,7 @@ def least(gathers: Sequence[Mapping[str, object]], name: str) -> Extent:
 
 
 class Teller(NamedTuple):
-    """A place that tells a dim: the extent there is ``a * dim + b``."""
+    """An array dimension that determines a dim: its extent is ``a * dim + b``."""
 
     dim: str
     array: int
@@ -152,7 +151,7 @@ class Teller(NamedTuple):
 
 
 def tellers(shapes: Iterable[Sequence[Extent]]) -> list[Teller]:
-    """Return the places in shapes that tell dims, as ``ir.extents.told`` reads them: dims themselves come first."""
+    """Return the dimensions from which each dim is computed, plain dims first (as ``ir.extents.told``)."""
     own, others = list[Teller](), list[Teller]()
     for n, shape in enumerate(shapes):
         for d, e in enumerate(shape):

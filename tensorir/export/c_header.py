@@ -1,4 +1,4 @@
-"""``NAME.h``: the arguments and results of exported C for its callers."""
+"""Generates ``NAME.h``, the C declarations of an exported function."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ typedef struct tir_call {
 
 
 def header(source: Source, called: str, errors: Mapping[str, str] = ERRORS, more: Sequence[str] = ()) -> str:
-    """``NAME.h``.
+    """Text of ``NAME.h``.
 
-    errors: names and meanings of what it returns, from 1 on;  more: what it declares next to the function
+    errors: name and meaning of return codes, from 1 on;  more: further declarations
     """
     upper, errors = called.upper(), {**errors, **(DIM_ERRORS if source.dims else {})}
     lines = [f"/* {_signature(source)} */", f"#ifndef {upper}_H", f"#define {upper}_H"]
@@ -67,7 +67,7 @@ def header(source: Source, called: str, errors: Mapping[str, str] = ERRORS, more
 
 
 def _workspace(source: Source, called: str) -> list[str]:
-    """The header's lines on the workspace: its size, for these extents where a call decides them."""
+    """Header lines that declare the workspace size, a function of extents if they vary."""
     total = spaces(source).nbytes
     if not source.dims:
         return ["/* Bytes of tir_call.workspace. */", f"#define {called}_workspace_bytes ((size_t){total})"]
@@ -76,7 +76,7 @@ def _workspace(source: Source, called: str) -> list[str]:
 
 
 def _packing(source: Source, called: str) -> list[str]:
-    """The header's lines on kernels that run once."""
+    """Header lines that declare the packing functions."""
     held = spaces(source).packed_bytes
     if not held:
         return []
@@ -95,18 +95,18 @@ BY_ADDRESS = ("scalar", "dim")
 
 
 def given(source: Source) -> tuple[Param, ...]:
-    """The caller's arguments, in the order of ``buffers``: inputs, outputs, and extents that the call decides."""
+    """Parameters passed by the caller, in the order of ``buffers``: inputs, outputs, then launch-time extents."""
     dims = [replace(p, dtype="int64") for p in source.params if p.role == "dim"]
     return (*source.inputs, *source.outputs, *dims)
 
 
 def dim_names(source: Source, called: str) -> list[str]:
-    """The names of dims as arguments of C, in the order of ``buffers``."""
+    """C argument names of dims, in the order of ``buffers``."""
     return [_argument(p, source, called) for p in given(source) if p.role == "dim"]
 
 
 def c_type(p: Param) -> str:
-    """The C type of an element; floats of 16 and 8 bits are their bits, and numbers of these types are float."""
+    """C type of a parameter's elements: bit patterns for 16- and 8-bit floats; scalars of those types are float."""
     if p.dtype in WIDENED:
         return "float" if p.role == "scalar" else f"uint{8 * itemsize(p.dtype)}_t"
     return {"float32": "float", "float64": "double", "bool": "uint8_t"}.get(p.dtype, f"{p.dtype}_t")
@@ -114,9 +114,9 @@ def c_type(p: Param) -> str:
 
 @dataclass(frozen=True)
 class Spaces:
-    """Place of the workspace of each array, and its bytes: arrays packed once have places of their own.
+    """Offsets of arrays in the workspace, and its size in bytes; packed arrays have a separate area.
 
-    ``nbytes`` are those of ``tir_call.workspace``, packed arrays last.
+    ``nbytes``: size of ``tir_call.workspace``, packed arrays last
     """
 
     own: Mapping[str, Extent]
@@ -130,7 +130,7 @@ class Spaces:
 
 
 def spaces(source: Source) -> Spaces:
-    """Return where in the workspace each array begins, from multiples of ``SPACE_ALIGN`` on."""
+    """Return workspace offsets of each array, multiples of ``SPACE_ALIGN``."""
     found: tuple[dict[str, Extent], dict[str, Extent]] = {}, {}
     ends: list[Extent] = [0, 0]
     for p in (p for p in source.params if p.role == "workspace"):
@@ -142,12 +142,12 @@ def spaces(source: Source) -> Spaces:
 
 
 def packed_bytes(source: Source) -> int:
-    """Bytes of the workspace that kernels which run once write, and nobody else."""
+    """Bytes of arrays written only by ``once`` kernels."""
     return spaces(source).packed_bytes
 
 
 def each_time(source: Source) -> Source:
-    """Return the source with kernels run in every call where what would run once depends on dims."""
+    """Return the source with ``once`` kernels that depend on dims run in every call."""
     once = [k for k in source.kernels if k.once]
     names = {d.name for d in source.dims}
     shapes = [p.shape for p in source.params if p.role == "workspace" and p.name in source.used_once]
@@ -185,14 +185,14 @@ def _typed(source: Source, called: str) -> list[str]:
 
 
 def _argument(p: Param, source: Source, called: str) -> str:
-    """The name of an argument: a dim's is another one than that of an array."""
+    """C argument name of a parameter; dims are renamed to avoid clashes with arrays."""
     name = identifier(p.name)
     arrays = [identifier(q.name) for q in given(source) if q.role != "dim"] if p.role == "dim" else []
     return f"{name}_" if name in ("call", "buffers", called, *arrays) else name
 
 
 def declared(source: Source, called: str) -> list[str]:
-    """The header's lines on extents that a call decides, for callers that have shapes."""
+    """Header lines that declare launch-time extents."""
     if not source.dims:
         return []
     known, dims = ", ".join(extents_of(source)) or "none", ", ".join(d.name for d in source.dims)
@@ -206,10 +206,10 @@ def declared(source: Source, called: str) -> list[str]:
 
 
 def extents_of(source: Source) -> list[str]:
-    """The expressions of dims in shapes of what is given, and in limits of indices."""
+    """Non-constant extents in parameter shapes and index limits."""
     return open_extents([*(p.shape for p in given(source)), [g.limit for g in source.gathers]])
 
 
 def in_c(source: Source) -> InC:
-    """Expressions of the source's dims in C."""
+    """InC translator for the source's dims."""
     return InC(source.dims)

@@ -1,4 +1,4 @@
-"""An OpenCL or CUDA program as C: ``NAME.h`` and ``NAME.c``, which hold its text, find the driver and launch it."""
+"""Exports an OpenCL or CUDA program as C files that find the driver at run time and launch the embedded kernels."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ _ROLES = {"input": "TIR_INPUT", "scalar": "TIR_SCALAR", "output": "TIR_OUTPUT", 
 
 @dataclass(frozen=True)
 class Host:
-    """The launcher of the programs of a language.
+    """Launcher template of one language.
 
-    file:   its source among ``shipped``
-    names:  file names of the driver's library, for the text
-    stream: meaning of ``tir_call.stream``, and of addresses then
-    options: options of the language's compiler
+    file:   its C source in ``shipped``
+    names:  file names of the driver library, for messages
+    stream: documentation of ``tir_call.stream`` and device addresses
+    options: options of the kernel compiler
     """
 
     file: str
@@ -84,7 +84,7 @@ HOSTS = {
 
 
 def hosted_files(part: ExportProgram, called: str) -> dict[str, bytes]:
-    """``NAME.c`` and ``NAME.h`` of a program that a driver runs; called: NAME."""
+    """``{"NAME.c": …, "NAME.h": …}`` of a driver-launched program; called: NAME"""
     host = HOSTS[part.source.language]
     return {
         f"{called}.c": _unit(part, host, called).encode("utf-8"),
@@ -93,12 +93,12 @@ def hosted_files(part: ExportProgram, called: str) -> dict[str, bytes]:
 
 
 def codes(source: Source) -> dict[str, int]:
-    """The return codes of such a program, by name."""
+    """{name: return code} of such a program."""
     return {name: n for n, name in enumerate(ERRORS | HOST_ERRORS | (DIM_ERRORS if source.dims else {}), 1)}
 
 
 def visible(source: Source) -> Source:
-    """A program as a caller sees it: its workspace is the host's own."""
+    """The source as callers see it, without its workspace."""
     return replace(source, params=tuple(p for p in source.params if p.role != "workspace"))
 
 
@@ -127,7 +127,7 @@ def _unit(part: ExportProgram, host: Host, called: str) -> str:
 
 
 def _programs(part: ExportProgram) -> list[ExportProgram]:
-    """The program, and the portable one where there is one."""
+    """The program, and its portable variant if any."""
     portable = None if part.images is None else part.images.portable
     return [part] if portable is None else [part, portable]
 
@@ -168,7 +168,7 @@ def _names(part: ExportProgram, programs: Sequence[ExportProgram], host: Host, c
 
 
 def _constants(source: Source, called: str) -> str:
-    """Under one name for the host: those of now, and those that shipped."""
+    """C tables of the constants' contents."""
     held = _held(source)
     if not held:
         return "static const void *const tir_shipped[1] = {0};\nstatic const void **const tir_constants = NULL;"
@@ -188,13 +188,13 @@ def _launches(source: Source) -> list[KernelLaunch]:
 
 
 def _arrays(source: Source, first: Source) -> list[Param]:
-    """The arrays of a program, in order; given ones as in the first one."""
+    """Arrays of a program in order; the caller's as in the first program."""
     params = {p.name: p for p in source.params}
     return [*(params[p.name] for p in given(first)), *(p for p in source.params if p.role in ("workspace", "constant"))]
 
 
 def _program(source: Source, first: Source, number: int) -> str:
-    """The text and the launches of a program, as rows that end in its number; what is given is as in the first one."""
+    """C rows with a program's kernels and launches, labelled ``number``; the caller's arrays as in ``first``."""
     arrays, whole = _arrays(source, first), source.at({d.name: d.high for d in source.dims})
     at = {p.name: n for n, p in enumerate(arrays)}
     lines = [f"static const tir_array tir_array_{number}[] = {{"]
@@ -230,7 +230,7 @@ def _table(programs: Sequence[ExportProgram]) -> str:
 
 
 def _images(part: ExportProgram) -> str:
-    """Images compiled ahead: machine code as words, PTX as text."""
+    """C tables with precompiled images: machine code as words, PTX as text."""
     if part.source.language != "cuda":
         return ""
     lines, rows = [], []
@@ -248,7 +248,7 @@ def _images(part: ExportProgram) -> str:
 
 
 def _array(p: Param, held: Sequence[str], source: Source) -> str:
-    """A row of the table: of its largest extents, where a call decides them."""
+    """C table row of an array, at its largest extents."""
     size, most = _element(p), {d.name: d.high for d in source.dims}
     place = held.index(p.name) if p.role == "constant" else 0
     nbytes, element = value(times([*p.shape, size]), most), 8 if p.role == "dim" else size
@@ -256,7 +256,7 @@ def _array(p: Param, held: Sequence[str], source: Source) -> str:
 
 
 def _element(p: Param) -> int:
-    """Bytes of an element as kernels take it."""
+    """Bytes per element as kernels see it."""
     return 4 if p.role == "scalar" and p.dtype in WIDENED else itemsize(p.dtype)
 
 
@@ -270,7 +270,7 @@ def _kernel(k: KernelLaunch, args: str) -> str:
 
 
 def _map(m: TensorMap, at: Mapping[str, int]) -> str:
-    """Innermost first, as the driver counts. The box of an image is its channels, and then its pixels."""
+    """C table row of a tensor map, innermost dimension first; im2col boxes as channels, then pixels."""
     kind, size = TENSOR_MAP_TYPES[m.dtype]
     strides = [size * prod(m.shape[d + 1 :]) for d in range(len(m.shape) - 1)]
     steps = m.steps or [1] * len(m.shape)
@@ -294,7 +294,7 @@ DIMS  return 0;
 
 
 def _checks(source: Source) -> str:
-    """``tir_checked``: what is refused before anything is launched."""
+    """C function ``tir_checked``: validates arguments before any launch."""
     lines = from_buffers(source)
     for d in source.dims:
         v, words = variable(d.name), f'"{d.name} is {d.low} to {d.high}, got %lld"'
@@ -305,7 +305,7 @@ def _checks(source: Source) -> str:
 
 
 def _shaped(programs: Sequence[ExportProgram]) -> str:
-    """``tir_at``: a program whose bytes and grids are those at the extents of a call."""
+    """C function ``tir_at``: a program's byte counts and grids at given extents."""
     source = programs[0].source
     head = "static const tir_program *tir_at(const tir_program *p, void *const *buffers, tir_shaped *made) {"
     if not source.dims:
@@ -329,7 +329,7 @@ def _shaped(programs: Sequence[ExportProgram]) -> str:
 
 
 def _indices(source: Source) -> str:
-    """``tir_indices``: whether those of arrays on the host are in range; ``host``: which ones are, NULL for all."""
+    """C function ``tir_indices``: true if host index arrays are in range."""
     places = {p.name: n for n, p in enumerate(given(source))}
     words = f'return tir_failed(TIR_INDEX, "an index", "{ERRORS["INDEX"]}", 0);'
     full = 'return tir_failed(TIR_MEMORY, "malloc", "there is no memory", 0);'
@@ -353,6 +353,6 @@ def _indices(source: Source) -> str:
 
 
 def escaped(line: str) -> str:
-    """The inside of a literal of C."""
+    """``line`` escaped for a C string literal."""
     plain = line.replace("\\", "\\\\").replace('"', '\\"').replace("?", "\\?")
     return "".join(c if 32 <= ord(c) < 127 else "".join(f"\\{b:03o}" for b in c.encode()) for c in plain)

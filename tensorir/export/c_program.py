@@ -1,4 +1,4 @@
-"""A program as C: ``NAME.h`` and ``NAME.c``, with a text for each width of registers, picked when it runs."""
+"""Exports a C program as ``NAME.h`` and ``NAME.c``, with variants per vector width selected at run time."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OF_ALL = "_all"
 
 @dataclass(frozen=True)
 class Width:
-    """Registers of so many bytes: what they need of the compiler, and of the processor."""
+    """A vector register width in bytes, with its compiler flags and CPU feature test."""
 
     nbytes: int
     registers: int
@@ -55,7 +55,7 @@ static const tir_call *tir_known(const tir_call *call, tir_call *known) {
 
 
 def c_files(part: ExportProgram, called: str) -> dict[str, bytes]:
-    """``NAME.c`` and ``NAME.h`` of a program in C; called: NAME.
+    """``{"NAME.c": …, "NAME.h": …}`` of a C program; called: NAME
 
     Raises ExportError ``export.language`` where the text was edited, which says nothing of other registers.
     """
@@ -68,7 +68,7 @@ def c_files(part: ExportProgram, called: str) -> dict[str, bytes]:
 
 
 def by_width(part: ExportProgram) -> dict[Width, Source]:
-    """The same computation for registers of each width."""
+    """The computation's source for each vector width."""
     if part.again is None:
         message = "a C program has a text for each width of registers, and this program came without its schedule"
         raise refuse(ExportError, "export.language", message, hint='s.export(path, to=["c"])')
@@ -82,10 +82,10 @@ def by_width(part: ExportProgram) -> dict[Width, Source]:
 
 
 def core(source: Source, called: str) -> str:
-    """The code that calls compiled kernels: ``NAME.c`` without them and without the content of constants.
+    """C code that calls separately compiled kernels: ``NAME.c`` without kernels and constants' contents.
 
-    Whoever loads it puts the addresses of ``KERNEL_run`` into ``tir_kernels``, in launch order without empty ones
-    (``launched``), and those of constants into ``NAME_constants``.
+    The loader stores addresses of ``KERNEL_run`` in ``tir_kernels``, in launch order without empty ones (``launched``),
+    and of constants in ``NAME_constants``.
     """
     kernels, held = max(1, len(launched(source))), len(_held(source))
     parts = [PROLOGUE + "#include <string.h>", header(source, called), pool_text()]
@@ -96,13 +96,13 @@ def core(source: Source, called: str) -> str:
 
 
 def _after(source: Source, called: str) -> list[str]:
-    """The code that runs the kernels, and the functions of the header."""
+    """C code after the kernels: runs them, and defines the header's functions."""
     text = [_run(source, called), _doors(source, called)]
     return [*helpers("".join(text)), *text]
 
 
 def _unit(source: Source, texts: Mapping[Width, Source], called: str) -> str:
-    """``NAME.c``."""
+    """Complete ``NAME.c``."""
     notes = [line for line in source.text.splitlines() if line.startswith("//") and not line.startswith("// s.")]
     texts, shared = _without_shared(texts)
     several = _of_several(texts)
@@ -134,21 +134,21 @@ def _again(width: Width, called: str) -> str:
 
 
 def _of_several(texts: Mapping[Width, Source]) -> str:
-    """The text that two widths or more have, its own names in ``TIR()``; none where all are different."""
+    """Text shared by several widths, its identifiers wrapped in ``TIR()``; "" if all differ."""
     shared = next((text for text in texts.values() if _is_shared(text, texts)), None)
     return "" if shared is None else _named(_body(shared), lambda name: f"TIR({name})")
 
 
 def _is_shared(text: Source, texts: Mapping[Width, Source]) -> bool:
-    """True if the text is one that several have, of which a file holds one."""
+    """True if other widths have the same text."""
     bodies = [_body(x) for x in texts.values()]
     shared = next((x for x in bodies if bodies.count(x) > 1), None)
     return _body(text) == shared
 
 
 def _without_shared(texts: Mapping[Width, Source]) -> tuple[dict[Width, Source], str]:
-    """The texts without the types, macros, tables and functions of small vectors that all have, and those: they are the
-    same for any processor.
+    """(texts without common definitions, those definitions): types, macros, tables and small-vector functions valid on
+    any CPU.
     """
     found = [_for_all(text.text.replace(C.header, "", 1)) for text in texts.values()]
     same = _closed([x for x in found[0] if all(x in others for others in found)])
@@ -166,19 +166,19 @@ def _without_shared(texts: Mapping[Width, Source]) -> tuple[dict[Width, Source],
 
 
 def _defined(parts: Sequence[str]) -> set[str]:
-    """The tables and functions that parts of a text define."""
+    """Names of tables and functions defined in ``parts``."""
     return {name for x in parts for name in re.findall(r"^static [^\n=]*?\b(\w+)[\[(](?!\()", x)}
 
 
 def _closed(parts: list[str]) -> list[str]:
-    """Those parts of a text that call no function of ours but each other's."""
+    """Subset of ``parts`` that calls only functions defined within the subset."""
     own = _defined(parts)
     kept = [x for x in parts if set(re.findall(r"\btir_\w+(?=\()", x)) <= own]
     return kept if len(kept) == len(parts) else _closed(kept)
 
 
 def _for_all(text: str) -> list[str]:
-    """The part of a text that may stand once for all widths: of functions those of vectors that every processor has."""
+    """Definitions in a text that any CPU supports, to be emitted once."""
     functions = [f for f in _FUNCTION.findall(text) if set(_VECTOR.findall(f)) <= _SIXTEEN_BYTE_VECTORS]
     return [*_FOR_ALL.findall(text), *functions]
 
@@ -197,13 +197,13 @@ _SIXTEEN_BYTE_VECTORS = {f"{kind}{16 // size}{u}" for kind, size in _SIZES.items
 
 
 def _body(source: Source) -> str:
-    """The text of a width, without comments in front of it and what all have."""
+    """A width's text without leading comments and common definitions."""
     lines = [x for x in source.text.replace(C.header, "", 1).splitlines() if not x.startswith("//")]
     return "\n".join(lines).strip()
 
 
 def _named(body: str, renamed: Callable[[str], str]) -> str:
-    """A text whose own names are ``renamed``, and which are nobody else's."""
+    """``body`` with its own global identifiers mapped by ``renamed``."""
     runs = re.findall(r"^void (\w+)_run\(", body, re.MULTILINE)
     own = {name for k in runs for name in (k, f"{k}_run")}
     own |= set(re.findall(r"^static const \w+ (\w+)\[", body, re.MULTILINE))
@@ -214,7 +214,7 @@ def _named(body: str, renamed: Callable[[str], str]) -> str:
 
 
 def _section(width: Width, body: str) -> str:
-    """The text for one width, compiled for processors that have it."""
+    """A width's text inside pragmas that select its target CPU."""
     begin, end = [f"/* --- registers of {width.nbytes} bytes */"], []
     if width.features:
         target = ",".join(width.features)
@@ -250,12 +250,12 @@ def _table(source: Source, texts: Mapping[Width, Source]) -> str:
 
 
 def launched(source: Source) -> list[KernelLaunch]:
-    """The kernels that have something to do, at some extents at least."""
+    """Kernels with a nonempty grid at some extents."""
     return [k for k in source.kernels if times(k.grid)]
 
 
 def constants(source: Source, called: str) -> str:
-    """Arrays that ship with the program, as words, and where kernels find them: tests put others there."""
+    """C arrays of the shipped constants, and the pointers by which kernels find them (tests replace those)."""
     lines = []
     for n, p in enumerate(_held(source)):
         data = p.data or b""
@@ -274,7 +274,7 @@ def _held(source: Source) -> list[Param]:
 
 
 def _run(source: Source, called: str) -> str:
-    """``tir_all``: every kernel on the pointers of all arrays."""
+    """C function ``tir_all``: runs every kernel on the given array pointers."""
     place, said, launches = _places(source, called), in_c(source), launched(source)
     lines = [_GO, "/* The text in use, by its place in tir_kernels; tests put others there. */"]
     lines += [f"_Atomic int {called}_text = -1;"]
@@ -298,12 +298,12 @@ def _run(source: Source, called: str) -> str:
 
 
 def _passed(dim: str) -> str:
-    """The variable of which kernels get the address: they take dims as ints of 32 bits."""
+    """C variable of a dim as int32, whose address is passed to kernels."""
     return f"int_{dim}"
 
 
 def _places(source: Source, called: str) -> dict[str, str]:
-    """By name, the address of what kernels take."""
+    """{parameter: C expression of its address}."""
     at, said = spaces(source), in_c(source)
     place = {p.name: f"buffers[{n}]" for n, p in enumerate(given(source))}
     place |= {d.name: f"&{_passed(d.name)}" for d in source.dims}
@@ -332,7 +332,7 @@ static int tir_go(const tir_call *call, tir_launch *launch, size_t blocks, _Atom
 
 
 def _doors(source: Source, called: str) -> str:
-    """The functions of the header."""
+    """Definitions of the header's functions."""
     upper, at, said = called.upper(), spaces(source), in_c(source)
     arrays, held, total = given(source), at.packed_bytes, said(at.nbytes)
     early = source.used_once
@@ -389,6 +389,6 @@ static void tir_keep(char *space) {
 
 
 def _checked(p: Param) -> int:
-    """Bytes of an element; 0 for an array of none, whose address may be anything."""
+    """Bytes per element; 0 for an empty array, whose address is not checked."""
     size = 4 if p.role == "scalar" and p.dtype in WIDENED else itemsize(p.dtype)
     return size if times(p.shape) else 0

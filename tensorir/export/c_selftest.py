@@ -1,4 +1,4 @@
-"""``selftest.c``: a C program on inputs of a fixed generator, compared with a reference's results."""
+"""Generates ``selftest.c``, which runs an exported C function on generated inputs and compares with stored results."""
 
 from __future__ import annotations
 
@@ -192,14 +192,14 @@ def selftest(source: Source, called: str, evidence: Evidence, why: str = "") -> 
 
 
 def _by_case(name: str, values: Sequence[Any], kind: str, said: Callable[[Any], str] = str) -> tuple[list[str], str]:
-    """A value of each case in C: the value itself where all have one, else an element of a table ``name``."""
+    """(C lines, expression) of a value per test case: the constant if equal in all, else a lookup in table ``name``."""
     if len(set(values)) == 1:
         return [], said(values[0])
     return [f"static const {kind} {name}[] = {{{', '.join(map(said, values))}}};"], f"{name}[number]"
 
 
 def _makers(inputs: Sequence[Param], evidence: Evidence) -> str:
-    """A function for each input that fills it."""
+    """C functions that fill each input."""
     order = [a["name"] for a in evidence.manifest["inputs"]]
     lines = []
     for n, p in enumerate(inputs):
@@ -231,7 +231,7 @@ def _int64(value: int) -> str:
 
 
 def _case(source: Source, called: str, evidence: Evidence, exact: bool) -> list[str]:
-    """A function that runs the inputs of a seed, and what each case expects."""
+    """C function that runs one case's inputs, with the expected results."""
     arrays, said = given(source), in_c(source)
     dims = "".join(f", int64_t {variable(d.name)}" for d in source.dims)
     tables: list[str] = []
@@ -275,7 +275,7 @@ def _case(source: Source, called: str, evidence: Evidence, exact: bool) -> list[
 
 
 def _outside(source: Source, called: str, evidence: Evidence) -> list[str]:
-    """A function that asks for extents out of their ranges: they are refused, and nothing is written."""
+    """C function that passes out-of-range extents and expects an error and untouched outputs."""
     if not source.dims:
         return []
     arrays, first = given(source), len(given(source)) - len(source.dims)
@@ -298,14 +298,14 @@ def _outside(source: Source, called: str, evidence: Evidence) -> list[str]:
 
 
 def _allowed(p: Param, want: NDArray[Any], tolerance: float) -> float:
-    """The tolerance of an element; 0 where its bits must be those of the reference."""
+    """Absolute tolerance of an element; 0 for bit equality."""
     values = want.astype(np.float64)
     finite = values[np.isfinite(values)]
     return 0.0 if DTYPES[p.dtype].kind in "iub" else tolerance * float(np.abs(finite).max(initial=0.0))
 
 
 def _fixed(source: Source, called: str, evidence: Evidence) -> Iterator[str]:
-    """Inputs that are constants of the program, made as the others are."""
+    """C lines that generate inputs baked into the program."""
     number, said = len(source.inputs), in_c(source)
     for n, p in enumerate(p for p in source.params if p.role == "constant"):
         if p.name in [a["name"] for a in evidence.manifest["inputs"]]:
@@ -316,7 +316,7 @@ def _fixed(source: Source, called: str, evidence: Evidence) -> Iterator[str]:
 
 
 def _called(source: Source, called: str) -> Iterator[str]:
-    """A call in one of the ways: as it finds itself; typed, with a workspace; on the caller's threads; packed."""
+    """C lines for a call in each supported way: default; with workspace; on the caller's threads; packed."""
     room, held, dims = spaces(source), f"{called}_workspace_bytes", [variable(d.name) for d in source.dims]
     args = [
         f"*({c_type(p)} *)buffers[{n}]" if p.role in BY_ADDRESS else f"buffers[{n}]"
@@ -351,7 +351,7 @@ def _called(source: Source, called: str) -> Iterator[str]:
 
 
 def _exactly(p: Param, at: int, wanted: Sequence[NDArray[Any]], count: str) -> tuple[list[str], list[str]]:
-    """Sums of the bits of all elements, ``count`` of them in C."""
+    """(tables, comparison lines) for an output compared by a checksum of all bits."""
     kind, digests = f"uint{8 * itemsize(p.dtype)}_t", ", ".join(f"UINT64_C({digest(want)})" for want in wanted)
     lines = [f"  uint64_t sum_{at} = 0;", f"  for (size_t n = 0; n < (size_t){count}; ++n) {{", f"    {kind} x;"]
     lines += [f"    memcpy(&x, p{at} + n * sizeof x, sizeof x);"]
@@ -363,7 +363,7 @@ def _exactly(p: Param, at: int, wanted: Sequence[NDArray[Any]], count: str) -> t
 
 
 def digest(want: np.ndarray) -> int:
-    """A sum of the bits of elements that a change of any one of them changes: each times an odd number of its own."""
+    """Checksum: sum of element bits times distinct odd numbers, changed by any single difference."""
     plain = np.ascontiguousarray(want).reshape(-1)
     if plain.dtype.kind == "f" or plain.dtype.kind == "V":
         plain = np.where(plain == 0, np.zeros(1, plain.dtype), plain).astype(plain.dtype)
@@ -376,7 +376,9 @@ def digest(want: np.ndarray) -> int:
 
 
 def _nearly(p: Param, at: int, wanted: Sequence[NDArray[Any]], allowed: Sequence[float]) -> tuple[list[str], list[str]]:
-    """Expected values: of every element where there are few, else of some, and sums of all in stretches."""
+    """(tables, comparison lines) for an output compared within tolerance: all elements if few, else samples and partial
+    sums.
+    """
     rows = [want.reshape(-1).astype(np.float64) for want in wanted]
     sizes = [len(row) for row in rows]
     steps, lengths = [max(1, s * len(rows) // TABLE_ELEMENTS) for s in sizes], [-(-s // SUM_SEGMENTS) for s in sizes]
@@ -418,7 +420,7 @@ def _nearly(p: Param, at: int, wanted: Sequence[NDArray[Any]], allowed: Sequence
 def _table(
     name: str, rows: Sequence[NDArray[np.float64]], allowed: Sequence[float]
 ) -> tuple[list[str], Callable[[str], str]]:
-    """Numbers of each case as a table of the text; how one of them is taken out, by its place in C."""
+    """(C table of numbers per case, function from an index in C to the lookup expression)."""
     made = NumberRows.of(rows, allowed)
     texts = ",\n".join(made.literal(n) for n in range(len(rows)))
     tables = [f"static const char *const {name}[] = {{\n{texts}}};"]
@@ -454,7 +456,7 @@ add_test(NAME selftest COMMAND NAME_selftest)
 
 
 def cmake(called: str) -> str:
-    """The text of ``CMakeLists.txt``."""
+    """Text of ``CMakeLists.txt``."""
     return CMAKE.replace("NAME", called).replace(f"add_test({called}", "add_test(NAME")
 
 
@@ -485,7 +487,7 @@ static double decoded(const char *text, size_t n, size_t digits, double unit) {
 
 @dataclass(frozen=True)
 class NumberRows:
-    """Several rows of numbers as texts: ``digits`` characters each, multiples of the row's unit."""
+    """Rows of numbers encoded as strings: ``digits`` characters each, in multiples of a row's unit."""
 
     digits: int
     units: tuple[float, ...]
@@ -493,7 +495,7 @@ class NumberRows:
 
     @classmethod
     def of(cls, rows: Sequence[NDArray[np.float64]], allowed: Sequence[float]) -> NumberRows:
-        """allowed: the tolerance of each row, of which a unit is one part in ``TOLERANCE_STEPS`` at most."""
+        """Encode ``rows``, with units of at most 1 / ``TOLERANCE_STEPS`` of the tolerance ``allowed``."""
         most = [float(np.abs(r[np.isfinite(r)]).max(initial=0.0)) for r in rows]
         steps = max(
             (TOLERANCE_STEPS * m / a if a else float(np.inf) for m, a in zip(most, allowed, strict=True) if m),
@@ -506,7 +508,7 @@ class NumberRows:
         return cls(digits, units, tuple(_text(r, u, half, digits) for r, u in zip(rows, units, strict=True)))
 
     def literal(self, row: int) -> str:
-        """The text of a row as a C string, in lines."""
+        """C string literal of a row, over several lines."""
         text = self.texts[row]
         lines = [text[k : k + _LINE] for k in range(0, len(text), _LINE)] or [""]
         return "\n".join(f'  "{line}"' for line in lines)

@@ -1,4 +1,4 @@
-"""Destinations: the seam between the folder and the frameworks.
+"""Interface of export destinations (frameworks that run an exported folder).
 
 To add one, write ``tensorir/export/destinations/NAME.py`` with one ``Destination`` and a row in ``DESTINATIONS`` of
 ``destinations/__init__.py``. Nothing else knows its name. The pieces:
@@ -32,7 +32,7 @@ from tensorir.export.program import ExportProgram
 
 @dataclass(frozen=True)
 class OperatorName:
-    """The kernel's registered name, ``NS::NAME``, both of them C identifiers."""
+    """Registered name ``NS::NAME`` of the operator; both parts are C identifiers."""
 
     namespace: str
     name: str
@@ -43,14 +43,14 @@ class OperatorName:
 
 @dataclass(frozen=True)
 class Shipment:
-    """The material of a destination.
+    """Input for a destination's ``make``.
 
-    operator: its name
-    parts:    the programs of the folder by language, the first one first
-    manifest: as far as it is known: arguments, self-test, bodies; not the files' digests
-    package:  what imports the folder, None where its name is no module's
-    targets:  all destinations that are written
-    evidence: what the self-test compares programs with, by what these may be off (``ExportProgram.max_error``)
+    operator: name of the operator
+    parts:    the folder's programs by language, the first one first
+    manifest: contents so far: arguments, self-test, bodies; no file digests
+    package:  Python module name of the folder, None if its name is not legal
+    targets:  names of all destinations written
+    evidence: expected results of the self-test, by tolerance (``ExportProgram.max_error``)
     """
 
     operator: OperatorName
@@ -103,5 +103,5 @@ class Destination:
 
 
 def nothing_more(shipment: Shipment) -> Made:
-    """For destinations that the program's own files and loader serve."""
+    """``make`` for destinations that need no files beyond the program and its loader."""
     return Made()

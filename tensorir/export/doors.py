@@ -1,6 +1,4 @@
-"""The doors by which frameworks call the C program of a folder: C files that are the same in all folders, and a table
-of its arguments. They are compiled with the program into the folder's library.
-"""
+"""Framework bindings of an exported C program: fixed C files, one per framework, and a generated argument table."""
 
 from __future__ import annotations
 
@@ -19,7 +17,7 @@ PARTIAL_INDEX_LIMIT = 2**63 - 1
 
 
 class Codes(NamedTuple):
-    """Codes of a type of element in DLPack, XLA (PrimitiveType) and ONNX (TensorProto.DataType)."""
+    """A dtype's codes in DLPack, XLA (PrimitiveType) and ONNX (TensorProto.DataType)."""
 
     dl: int
     xla: int
@@ -36,15 +34,15 @@ CODES = {
 
 
 def program_of(manifest: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A manifest's entry of the folder's C program."""
+    """Manifest entry of the folder's C program."""
     return manifest if manifest["language"] == "c" else {**manifest, **manifest["bodies"]["c"]}
 
 
 def door(shipment: Shipment, name: str, entry: Mapping[str, Any], use: str) -> Made:
-    """The door ``name``: ``shipped/door_NAME.c`` in the library where the folder has a C program,
-    ``shipped/door_NAME.py`` as what runs it.
+    """Files of binding ``name``: ``shipped/door_NAME.c`` in the library if there is a C program, and
+    ``shipped/door_NAME.py``.
 
-    entry: of the manifest, the name of the C function added;  use: as for ``Made``
+    entry: manifest entry, to which the C function's name is added;  use: README text, as in ``Made``
     """
     called = shipment.operator.name
     if "c" not in shipment.parts:
@@ -56,7 +54,7 @@ def door(shipment: Shipment, name: str, entry: Mapping[str, Any], use: str) -> M
 
 
 def called_with(shipment: Shipment) -> dict[str, str]:
-    """``names`` and ``results`` of the kernel's arguments, for a line of Python in the README."""
+    """``names`` and ``results`` texts of the kernel's arguments, for Python examples in the README."""
     arguments = shipment.manifest["arguments"]
     given = ", ".join(p["name"] for p in arguments if p["role"] in ("input", "scalar"))
     return {"names": given, "results": ", ".join(p["name"] for p in arguments if p["role"] == "output")}
@@ -67,7 +65,7 @@ def _shipped(file: str) -> bytes:
 
 
 def table(program: Mapping[str, Any], name: str) -> str:
-    """``door_table.h`` of a C program."""
+    """Text of ``door_table.h`` for a C program."""
     given = [p for p in program["arguments"] if p["role"] in ("input", "scalar")]
     every = [*given, *(p for p in program["arguments"] if p["role"] == "output")]
     gathers, dims = program.get("gathers", ()), len(program.get("dims", ()))
@@ -104,7 +102,7 @@ def table(program: Mapping[str, Any], name: str) -> str:
 
 
 def symbols(name: str) -> dict[str, str]:
-    """The C functions by which frameworks find a kernel, by door."""
+    """{binding: C function by which the framework finds the kernel}."""
     return {"jax": f"{name}_jax", "tvm_ffi": f"__tvm_ffi_{name}"}
 
 
@@ -128,6 +126,6 @@ def _row(n: int, p: Mapping[str, Any], limit: int) -> str:
 
 
 def _string(text: str) -> str:
-    """A literal of C."""
+    """A C string literal."""
     plain = "".join(chr(b) if 32 <= b < 127 and chr(b) not in '"\\?' else f"\\{b:03o}" for b in text.encode())
     return f'"{plain}"'

@@ -1,4 +1,4 @@
-"""Evidence of a self-test: inputs by seed, and the reference's outputs as arrays or digests."""
+"""Self-test data of an export: generated inputs by seed, and the reference's outputs as arrays or digests."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MAX_STORED_BYTES = 4 << 20  # bytes of expected outputs; beyond it exact results
 
 
 class Case(NamedTuple):
-    """Inputs of a self-test: of a seed, where dims have these values."""
+    """One self-test case: input seed and values of dims."""
 
     seed: int
     dims: Mapping[str, int]
@@ -34,7 +34,7 @@ class Case(NamedTuple):
 
 @dataclass
 class Evidence:
-    """The ``selftest`` part of a manifest, the files that it names, and by seed the cases and the expected outputs."""
+    """The manifest's ``selftest`` entry, its files, and expected outputs by case."""
 
     manifest: dict[str, Any]
     files: dict[str, bytes] = field(default_factory=dict)
@@ -81,7 +81,7 @@ def gather(
 
 
 def _cases(outputs: Sequence[Tensor], points: Sequence[Mapping[str, int]]) -> tuple[list[Case], bool]:
-    """A case of each seed and point, and whether the results of all are exact."""
+    """(cases for each seed and point of dims, true if all results are exact)."""
     dims, made, exact = dims_of(outputs), list[Case](), True
     for n in range(max(len(points), len(SEEDS))):
         point = points[n % len(points)]
@@ -97,7 +97,7 @@ def _nbytes(t: Tensor) -> int:
 
 
 def _about(a: ArgumentRange) -> dict[str, Any]:
-    """The recipe of an argument for a self-test."""
+    """Manifest entry from which the self-test regenerates an argument."""
     return {"name": a.name, "low": a.low, "high": a.high, **({"steps": list(a.steps)} if a.steps else {})}
 
 
@@ -115,7 +115,7 @@ def _evaluated(outputs: Sequence[Tensor], reference: Callable[..., Any] | None, 
 
 
 def _by_bits(array: Any) -> bool:
-    """True if NumPy alone does not know the type: then the folder has, and compares, the bits."""
+    """True for dtypes that NumPy lacks, stored and compared as bit patterns."""
     return from_numpy(array.dtype.name) in WIDENED and array.dtype != np.float16
 
 

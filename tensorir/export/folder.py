@@ -1,4 +1,4 @@
-"""Exported folders: sources, manifest, loaders, self-test and README that run without this package."""
+"""Writes exported folders: sources, manifest, loaders, bindings, self-test and README."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def export_part(
 def _bodies(
     parts: Mapping[str, ExportProgram], manifest: Mapping[str, Any], called: str, evidence: _Evidence
 ) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """The manifest's entries of programs in other languages than the first one, and their files."""
+    """(manifest entries, files) of programs in further languages."""
     bodies, files = {}, dict[str, bytes]()
     for language, p in list(parts.items())[1:]:
         about, own = _program(p, called, evidence, constants=f"{language}_")
@@ -154,7 +154,7 @@ def _bodies(
 
 
 def _inside(made: Mapping[str, ExportProgram], place: Path, to: Sequence[str], name: str, asked: Sequence[str]) -> None:
-    """Write the folder of a kernel that belongs to another, in each language of ``made``."""
+    """Write the subfolder of an auxiliary kernel (gradient or batch), in each language of ``made``."""
     arch = asked if "cuda" in made else ()
     export_part(next(iter(made.values())), place, to, name=name, others=made, arch=arch)
 
@@ -168,7 +168,7 @@ _OWN = ("language", "source", "sources", "options", "arguments", "kernels")
 def _images(
     part: ExportProgram, made: Images, called: str, evidence: _Evidence
 ) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """``manifest["cuda"]``, and the files that it names."""
+    """(``manifest["cuda"]``, files) of precompiled images."""
     stem = Path(file_name(part.source)).stem
     files = {f"{stem}_{i.arch}.{i.kind}": i.data for i in made.images}
     entry: dict[str, Any] = {"images": [i.entry(f"{stem}_{i.arch}.{i.kind}") for i in made.images]}
@@ -238,7 +238,7 @@ def export_set(
 
 
 def _export(path: str | Path, parts: Sequence[ExportProgram], content: Callable[[], dict[str, bytes]]) -> Path:
-    """Write what ``content`` makes, once all that can be refused before has been."""
+    """Write the files returned by ``content``, after all checks that could refuse."""
     folder = Path(path)
     if not all(p.outputs for p in parts):
         raise refuse(ExportError, "export.no-reference", "nothing to test against: pass the declared outputs")
@@ -259,7 +259,7 @@ def _head(name: str, to: Sequence[str], called: OperatorName) -> dict[str, Any]:
 
 
 class _Evidence:
-    """The self-test's expected results, computed once for all programs of a computation that are as exact."""
+    """Expected results of the self-test, computed once per tolerance and shared by programs."""
 
     def __init__(self, part: ExportProgram, label: str = "", share: int = 1, sources: Sequence[Source] = ()) -> None:
         self.part, self.label, self.share = part, label, share
@@ -285,9 +285,9 @@ class _Evidence:
 def _program(
     part: ExportProgram, called: str, evidence: _Evidence, label: str = "", constants: str = ""
 ) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """The manifest's entry of a program, and its files.
+    """(manifest entry, files) of a program.
 
-    label:     what the names of files begin with;  constants: those of constants, too
+    label:     prefix of file names;  constants: prefix of constants' files
     """
     source, body = part.source, BODIES[part.language]
     own = {file_name(source): source.text.encode("utf-8")} if body.files is None else body.files(part, called)
@@ -325,7 +325,7 @@ def _program(
 def _complete(
     shipment: Shipment, manifest: dict[str, Any], files: Mapping[str, bytes], maps: bool = False
 ) -> dict[str, bytes]:
-    """Every file of the folder; the manifest last."""
+    """All files of the folder, the manifest last."""
     shipped = resources("tensorir.export.shipped")
     made = dict(files)
     uses: list[str] = []
@@ -364,7 +364,7 @@ def _complete(
 
 
 def _json(value: Any, indent: str = "") -> str:
-    """JSON to be read: what fits on a line is on one."""
+    """Readable JSON text: values that fit are on one line."""
     short = json.dumps(value)
     if len(indent) + len(short) <= MANIFEST_LINE or not isinstance(value, dict | list | tuple) or not value:
         return short
@@ -380,7 +380,7 @@ def _json(value: Any, indent: str = "") -> str:
 def _library(
     shipment: Shipment, manifest: Mapping[str, Any], linked: Sequence[str], made: Mapping[str, bytes]
 ) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """The manifest's entry of the folder's shared library; and itself where there is a compiler here."""
+    """(manifest entry, files) of the shared library, compiled now if a C compiler is present."""
     program = manifest if manifest["language"] == "c" else manifest["bodies"]["c"]
     sources = {name: made[name] for name in (*program["sources"], *linked)}
     file = f"lib{shipment.operator.name}.so"
@@ -415,7 +415,7 @@ def _assumed(a: Assumed) -> dict[str, Any]:
 
 
 def _write(folder: Path, content: Mapping[str, bytes], old: Sequence[str]) -> None:
-    """Each file whole or not at all, the manifest last; what an earlier export left and this one lacks goes."""
+    """Write each file atomically, the manifest last; delete files of an earlier export that are not rewritten."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, data in content.items():
         number, scratch = tempfile.mkstemp(prefix=".new-", dir=folder)
@@ -438,10 +438,10 @@ def _write(folder: Path, content: Mapping[str, bytes], old: Sequence[str]) -> No
 def gradients(
     source: Source, to: Sequence[str], backward: Mapping[str, ExportProgram]
 ) -> dict[str, dict[str, ExportProgram]]:
-    """By input, the programs of its gradient for destinations that differentiate, by language.
+    """{input: {language: program}} of gradient kernels for differentiating destinations.
 
-    They take inputs and outputs of ``source`` by their names, and the incoming gradient as ``d_<output>``. Raises
-    ExportError ``export.backward`` for a kernel that does not fit, and errors of lowering.
+    They take inputs and outputs of ``source`` by name, and the incoming gradient as ``d_<output>``. Raises ExportError
+    ``export.backward`` for a kernel that does not fit, and errors of lowering.
     """
     if not backward:
         return {}
@@ -464,17 +464,17 @@ def gradients(
 
 
 def differentiating(to: Sequence[str]) -> tuple[str, ...]:
-    """The destinations that differentiate."""
+    """Destinations in ``to`` that support gradients."""
     return tuple(name for name in to if DESTINATIONS[name].gradients)
 
 
 def folder_of(of: str) -> str:
-    """The folder of an input's gradient."""
+    """Subfolder name of input ``of``'s gradient kernel."""
     return f"backward_{identifier(of)}"
 
 
 def backward_entries(to: Sequence[str], found: Mapping[str, Mapping[str, ExportProgram]]) -> dict[str, Any]:
-    """``manifest["backward"]``: by input, the folder and what its kernel takes."""
+    """``manifest["backward"]``: per input, the subfolder and the kernel's arguments."""
     which = list(differentiating(to))
     return {
         of: {
@@ -487,7 +487,7 @@ def backward_entries(to: Sequence[str], found: Mapping[str, Mapping[str, ExportP
 
 
 def _check(source: Source, of: str, gradient: Source) -> None:
-    """Refuse a kernel that is none for the gradient of an input."""
+    """Raise ``export.backward`` unless ``gradient`` fits input ``of``."""
     known = {f"d_{p.name}": p for p in source.outputs if "float" in p.dtype}
     known |= {p.name: p for p in (*source.outputs, *source.inputs)}
     what = f"the kernel for the gradient of {of}"
@@ -509,9 +509,9 @@ def _check_alike(what: str, p: Param, known: Param) -> None:
 
 @dataclass(frozen=True)
 class Batch:
-    """A kernel for so many items.
+    """A kernel that processes several items per call.
 
-    mapped:   the inputs of which it takes one for each item; it takes one of each other for all
+    mapped:   inputs with one entry per item; others are shared
     programs: by language
     """
 
@@ -525,10 +525,10 @@ class Batch:
 
 
 def batches(source: Source, to: Sequence[str], given: Sequence[ExportProgram]) -> dict[str, Batch]:
-    """By folder, the kernels for batches for those destinations that map, by language.
+    """{subfolder: Batch} for destinations that support batching (vmap).
 
-    They take the inputs of ``source`` by their names, some with a dimension of the items in front, and give its outputs
-    with one. Raises ExportError ``export.batched`` for what does not fit, and what lowering raises.
+    Kernels take the inputs of ``source`` by name, some with a leading item dimension, and give all outputs one. Raises
+    ExportError ``export.batched`` for a kernel that does not fit, and errors of lowering.
     """
     if not given:
         return {}
@@ -547,18 +547,18 @@ def batches(source: Source, to: Sequence[str], given: Sequence[ExportProgram]) -
 
 
 def mapping_targets(to: Sequence[str]) -> tuple[str, ...]:
-    """The destinations that map."""
+    """Destinations in ``to`` that support batching."""
     return tuple(name for name in to if DESTINATIONS[name].maps)
 
 
 def batched_entries(to: Sequence[str], found: Mapping[str, Batch]) -> list[dict[str, object]]:
-    """``manifest["batched"]``."""
+    """``manifest["batched"]``: entries of batch kernels."""
     which = list(mapping_targets(to))
     return [{"folder": name, "items": b.items, "mapped": list(b.mapped), "targets": which} for name, b in found.items()]
 
 
 def _mapped(source: Source, batched: Source) -> tuple[int, tuple[str, ...]]:
-    """Number of items that a kernel does at once, and the inputs of which it takes one for each."""
+    """(number of items per call, inputs with one entry per item)."""
     wanted = {p.name: p for p in source.inputs}
     if sorted(wanted) != sorted(p.name for p in batched.inputs) or len(source.outputs) != len(batched.outputs):
         given = ", ".join(p.name for p in batched.inputs)
@@ -589,7 +589,7 @@ def _unfit(code: str, message: str, hint: str) -> TensorIRError:
 
 
 def earlier(folder: Path) -> list[Path]:
-    """The folders of gradients and batches of our own earlier export to ``folder``."""
+    """Subfolders of an earlier export of ours at ``folder``."""
     try:
         manifest = json.loads(small_file(folder / "manifest.json", MAX_MANIFEST))
         inner = [*manifest.get("backward", {}).values(), *manifest.get("batched", [])]
@@ -600,7 +600,7 @@ def earlier(folder: Path) -> list[Path]:
 
 
 def remove(folder: Path) -> None:
-    """Take away an earlier export; what somebody else put there stays, and with it the folder."""
+    """Delete files of an earlier export; foreign files remain, and so does the folder."""
     try:
         names = existing(folder)
     except ExportError:
@@ -621,9 +621,8 @@ PRIMES = (7, 13, 5, 11)
 
 
 def points(outputs: Sequence[Tensor], sources: Sequence[Source]) -> list[dict[str, int]]:
-    """Return values of dims that are awkward for the kernels: the least ones, primes, multiples of tiles and their
-    neighbours, and the largest ones, or what of them a reference does in a moment; one empty point without dims. Dims
-    are different in both orders where their ranges allow it.
+    """Return dim values for self-tests: least, primes, around tile multiples, largest affordable; [{}] without dims.
+    Dims differ from each other in both orders if ranges allow.
     """
     dims = dims_of(outputs)
     most = largest(outputs)
@@ -640,7 +639,7 @@ def points(outputs: Sequence[Tensor], sources: Sequence[Source]) -> list[dict[st
 
 
 def largest(outputs: Sequence[Tensor]) -> dict[Var, int]:
-    """Return the largest extents at which a reference computes no more than ``MOST_WORK``, halved one after another."""
+    """Return the largest dim values with at most ``MOST_WORK`` terms, halving dims one after another."""
     dims = {v: v.bounds[1] for v in dims_of(outputs) if v.bounds is not None}
     lows = {v: v.bounds[0] for v in dims if v.bounds is not None}
     while work(outputs, dims) > MOST_WORK and (free := [v for v in dims if dims[v] > lows[v]]):
@@ -650,7 +649,7 @@ def largest(outputs: Sequence[Tensor]) -> dict[Var, int]:
 
 
 def work(outputs: Sequence[Tensor], dims: Mapping[Var, int]) -> int:
-    """Return how many terms and elements the declarations have where dims have these values."""
+    """Return the number of terms and elements computed at given dims."""
     total = sum(prod(at(e, dims) for e in t.shape) for t in inputs_of(outputs))
     for op in computes_of(outputs):
         axes = {v for b in op.bodies for v in getattr(b, "axes", ())}
@@ -659,7 +658,7 @@ def work(outputs: Sequence[Tensor], dims: Mapping[Var, int]) -> int:
 
 
 def tile_of(dim: str, sources: Sequence[Source]) -> int:
-    """Return the largest number of a dim's rows that a block has, as the grids of kernels say."""
+    """Return the largest number of elements along a dim that one block computes, derived from kernel grids."""
     texts = {e for s in sources for k in s.kernels for e in k.grid if isinstance(e, str)}
     found = [
         node.right.value

@@ -1,4 +1,4 @@
-"""CUDA programs compiled ahead: machine code for architectures that are asked for, PTX for later ones."""
+"""Ahead-of-time compilation of CUDA programs: cubins for given architectures, PTX for later ones."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PORTABLE_LEVEL = 80
 
 @dataclass(frozen=True)
 class DeviceImage:
-    """Compiled text: ``kind`` "cubin" or "ptx"; ``program`` "tuned" or "portable", of which it is."""
+    """A compiled image: ``kind`` "cubin" or "ptx"; ``program`` "tuned" or "portable"."""
 
     kind: str
     arch: str
@@ -28,16 +28,16 @@ class DeviceImage:
     data: bytes
 
     def entry(self, file: str) -> dict[str, str]:
-        """Its row of ``manifest["cuda"]["images"]``."""
+        """Its row in ``manifest["cuda"]["images"]``."""
         return {"kind": self.kind, "arch": self.arch, "file": file, "program": self.program}
 
 
 @dataclass(frozen=True)
 class Images:
-    """The compiled images.
+    """All compiled images of a program.
 
-    portable: the program for devices that the tuned one does not run on; None if it runs on all that are asked for
-    missing:  the reason for its absence, if one is wanted and nothing asked needs it
+    portable: program for architectures that cannot run the tuned one; None if not needed
+    missing:  reason why no portable program exists although it would help; "" otherwise
     """
 
     images: tuple[DeviceImage, ...]
@@ -46,7 +46,7 @@ class Images:
 
 
 def architectures(arch: Sequence[str]) -> tuple[str, ...]:
-    """Architectures as they are given; ``export.arch``, ``target.unknown`` for those that are not known."""
+    """Validated architectures; ``export.arch`` or ``target.unknown`` for unknown ones."""
     named = [arch] if isinstance(arch, str) else need_list("arch", arch, "architectures, such as sm_80", ExportError)
     given: list[str] = []
     for one in named:
@@ -59,7 +59,7 @@ def architectures(arch: Sequence[str]) -> tuple[str, ...]:
 
 
 def compiled(part: ExportProgram, arch: Sequence[str]) -> Images:
-    """Images of a CUDA program for the architectures, and PTX for what comes after them.
+    """Compile a CUDA program for the architectures, plus PTX for later ones.
 
     Raises ExportError ``export.portable`` where one of them needs another program and there is none, CompileError
     ``compile.nvrtc``, DeviceError ``device.no-nvrtc``.
@@ -93,20 +93,20 @@ def compiled(part: ExportProgram, arch: Sequence[str]) -> Images:
 
 
 def _portable(part: ExportProgram, target: str) -> ExportProgram:
-    """The same computation for an architecture that others are compatible with."""
+    """The computation lowered for an architecture whose code later ones run."""
     if part.again is None:
         raise refuse(ExportError, "export.portable", "it came without its schedule", hint="s.export(…)")
     return part.again(target)
 
 
 def _text(part: ExportProgram, portable: ExportProgram | None, arch: str) -> tuple[str, str]:
-    """The program for an architecture, and its text."""
+    """(which program, CUDA text) for an architecture."""
     if portable is None or _runs(part.arch, arch):
         return TUNED, part.source.text
     return PORTABLE, portable.source.text
 
 
 def _runs(made_for: str, arch: str) -> bool:
-    """True if text that was lowered for one architecture compiles for another."""
+    """True if text lowered for ``made_for`` compiles for ``arch``."""
     (least, special), (given, _) = number(made_for), number(arch)
     return made_for == arch if special else given >= least

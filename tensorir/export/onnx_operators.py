@@ -1,4 +1,4 @@
-"""The C text by which ONNX Runtime calls programs: a library of custom operators, one or several in a domain."""
+"""Generates C code of an ONNX Runtime custom-operator library that calls exported functions."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class OnnxOperator:
     def of(
         cls, name: str, function: str, program: Mapping[str, Any], shapes: Iterable[Sequence[int]] = ()
     ) -> OnnxOperator:
-        """Of a program of a manifest; shapes: of its inputs, then its outputs, where others hold as many elements."""
+        """OnnxOperator of a manifest's program; shapes: of inputs then outputs, to override"""
         once = {a for k in program["kernels"] if k["once"] for a in arrays_of(k)}
         kept = {p["name"] for p in program["arguments"] if p["role"] == "workspace"} & once
         hosted, dims = "host" in program, len(program.get("dims", ()))
@@ -54,7 +54,7 @@ class OnnxOperator:
 
     @property
     def open(self) -> list[str]:
-        """The extents that a call decides, as ``NAME_extents`` gives them."""
+        """Launch-time extents, in the order of ``NAME_extents``."""
         shapes = [p["shape"] for p in (*self.inputs, *self.outputs)]
         return open_extents([*shapes, [g["limit"] for g in self.gathers]])
 
@@ -64,7 +64,7 @@ class OnnxOperator:
 
 
 def glue(domain: str, operators: Sequence[OnnxOperator]) -> str:
-    """C to register ``operators`` in ``domain`` on loading of the library by ONNX Runtime."""
+    """C code that registers ``operators`` in ``domain`` when ONNX Runtime loads the library."""
     static = resources("tensorir.export.shipped").joinpath("door_onnxruntime.c").read_text(encoding="utf-8")
     values = [[*o.inputs, *o.outputs] for o in operators]
     dims = max([8, *(len(p["shape"]) for row in values for p in row)])
@@ -101,19 +101,19 @@ def _why(operator: OnnxOperator) -> str:
 
 
 def _sized(operator: OnnxOperator) -> str:
-    """Names of the functions that read dims off shapes and evaluate extents, and the number of dims."""
+    """C initializer: functions for dims and extents, and the number of dims."""
     name = operator.function
     return f"{name}_dims, {name}_extents, {operator.dims}" if operator.dims else "NULL, NULL, 0"
 
 
 def _packing(operator: OnnxOperator) -> str:
-    """Names of the function that packs, of the one that runs then, and of the bytes packed."""
+    """C initializer: packing function, packed call, and packed bytes."""
     name = operator.function
     return f"{name}_pack, {name}_packed, {name}_packed_bytes" if operator.once else "NULL, NULL, 0"
 
 
 def _values(number: int, operator: OnnxOperator) -> str:
-    """The table of an operator's inputs and outputs."""
+    """C table of an operator's inputs and outputs."""
     values, known = [*operator.inputs, *operator.outputs], operator.open
     shapes = [", ".join(str(coded(e, known)) for e in p["shape"]) for p in values]
     dims = "".join(

@@ -1,4 +1,4 @@
-"""Options of an export, understood: destinations, the operator's name, languages, the folder."""
+"""Validates export options: destinations, operator name, languages, folder."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _Made = TypeVar("_Made")
 
 
 def destinations(to: str | Sequence[str]) -> tuple[str, ...]:
-    """Destinations as they are given, in a list or, with commas between, in a string; ``export.destination``."""
+    """Destination names from a list or comma-separated string; ``export.destination`` for unknown ones."""
     to = [word.strip() for word in to.split(",") if word.strip()] if isinstance(to, str) else to
     legal = ", ".join(DESTINATIONS)
     if not isinstance(to, list | tuple) or not to:
@@ -46,7 +46,7 @@ def destinations(to: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def refuse_sets(to: str | Sequence[str]) -> None:
-    """Refuse destinations that take one shape: ``export.set``; and those that there are not."""
+    """Raise ``export.set`` for destinations that take a single shape only."""
     for one in destinations(to):
         if not DESTINATIONS[one].sets:
             legal = ", ".join(name for name, row in DESTINATIONS.items() if row.sets)
@@ -88,13 +88,13 @@ _C_PROGRAM = re.compile(r"call|buffers|door_\w+|(?i:[rwxf]|page)")
 
 
 def _legal(word: str) -> str:
-    """An identifier of C, C++ and Python."""
+    """``word`` as an identifier of C, C++ and Python."""
     found = identifier(word)
     return f"{found}_" if iskeyword(found) else found
 
 
 def _legal_name(word: str) -> str:
-    """An identifier for a function of C."""
+    """``word`` as a C function name."""
     found = _legal(word)
     return f"{found}_" if found in _C_LIBRARY or _C_PROGRAM.fullmatch(found) else found
 
@@ -116,8 +116,8 @@ def programs(
 
 
 def _again(part: ExportProgram, language: str, needed_by: str, to: Sequence[str]) -> ExportProgram:
-    """The program in another language. For C, GPU programs and programs beyond C are launched by a C program, if all
-    destinations for C accept it.
+    """``part`` in another language. For C, a GPU program may instead be launched by a C host program if all
+    destinations accept it.
     """
     source = part.source.language
     hosted = language == "c" and all(source in d.hosts for d in map(DESTINATIONS.__getitem__, to) if "c" in d.takes)
@@ -130,7 +130,7 @@ def _again(part: ExportProgram, language: str, needed_by: str, to: Sequence[str]
 
 
 def by_language(to: str | Sequence[str], language: str | None = None) -> dict[str | None, list[str]]:
-    """The destinations by their language of source; None for those that take any.
+    """{language: destinations}, None for those that take any; a destination with several languages appears under each.
 
     A destination for several languages is under each; ``language`` leaves one. Raises ExportError as ``export`` does
     for unknown destinations.
@@ -148,9 +148,7 @@ def by_language(to: str | Sequence[str], language: str | None = None) -> dict[st
 def each_language(
     wanted: Mapping[str | None, Sequence[str]], make: Callable[[str | None], _Made]
 ) -> dict[str | None, _Made]:
-    """The results of ``make`` for each language of ``by_language``, before anything is written; why there is no kernel
-    of one is said with the destinations that need it.
-    """
+    """{language: make(language)}, before anything is written; errors name the destinations that need the language."""
     found = {}
     for language in wanted:
         try:
@@ -163,9 +161,7 @@ def each_language(
 def _for_destinations(
     error: TensorIRError, wanted: Mapping[str | None, Sequence[str]], language: str | None
 ) -> TensorIRError:
-    """Why there is no kernel of ``language``, with the destinations of ``by_language`` that need one; other errors as
-    they are.
-    """
+    """An error for a missing language, extended by the destinations that need it; other errors unchanged."""
     only = [name for name in wanted[language] if DESTINATIONS[name].takes == (language,)]
     if not only or error.code not in ("export.not-tuned", "template.target"):
         return error
@@ -176,7 +172,7 @@ def _for_destinations(
 
 
 def places(path: str | Path, wanted: Iterable[str | None]) -> dict[str | None, Path]:
-    """The folder of each language's destinations: ``path`` itself where there is one.
+    """{language: folder}, ``path`` itself if there is one.
 
     Raises ExportError ``export.not-empty`` where one of them may not be written, before anything is.
     """
@@ -198,7 +194,7 @@ MAX_MANIFEST = 64 << 20
 
 
 def existing(folder: Path) -> list[str]:
-    """The files of our own earlier export there; refuses anything else that is not empty."""
+    """Files of an earlier export of ours; raises for other nonempty folders."""
     try:
         if not folder.exists() and not folder.is_symlink():
             return []
@@ -218,9 +214,8 @@ def existing(folder: Path) -> list[str]:
 
 
 def package_of(folder: Path) -> str | None:
-    """The statement that imports the folder as a package, with its parent on ``sys.path`` (for the folder of a
-    language, the parent of what holds both); None where its name is no module's, or is that of a module imported by the
-    folder's modules.
+    """Python package name of the folder (parent on ``sys.path``); None if its name is no module name or shadows an
+    imported module.
     """
     place = folder.resolve()
     names = [place.name] if place.name not in BODIES else [place.parent.name, place.name]

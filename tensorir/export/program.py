@@ -1,4 +1,4 @@
-"""A program to ship, and the service that gives the same computation in another language."""
+"""``ExportProgram``: a program to export, which can be lowered again for another language."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class ExportError(TensorIRError):
-    """A folder that cannot be written: unknown destination, a foreign folder, no room."""
+    """A folder cannot be exported: unknown destination, foreign files, full disk."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,11 +49,11 @@ class ExportProgram:
 
     @property
     def language(self) -> str:
-        """Language of the program that ships: C if C launches the source."""
+        """Language of the exported program: "c" if a C host program launches it."""
         return "c" if self.hosted else self.source.language
 
     def for_target(self, target: str, needed_by: str) -> ExportProgram:
-        """The same computation as a program for ``target``: this one if it is of that language already.
+        """This computation as a program for ``target``; itself if already in that language.
 
         needed_by: the destination, for the message
         Raises ExportError ``export.language`` for a program without its schedule, and errors of lowering.

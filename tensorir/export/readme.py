@@ -1,4 +1,4 @@
-"""The README of an exported folder."""
+"""Generates the README of an exported folder."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ _LAUNCHES = """\
 
 
 def readme(m: dict[str, Any], package: str | None, uses: Sequence[str] = ()) -> str:
-    """The README of a folder, in Markdown: its content and use.
+    """README of a folder, in Markdown.
 
-    package: what imports it
-    uses:    what destinations say of their use
+    package: Python name of the folder
+    uses:    sections from destinations
     """
     results = [p for p in m["arguments"] if p["role"] == "output"]
     return f"""# {_plain(m["name"])}
@@ -83,7 +83,7 @@ def _untried(m: dict[str, Any]) -> str:
 
 
 def set_readme(m: dict[str, Any], package: str | None, uses: Sequence[str] = ()) -> str:
-    """As ``readme``, for the folder of a set of shapes."""
+    """README of a folder with several shapes."""
     programs = m["programs"]
     first = programs[0]
     called = ", ".join(f"{name}={value!r}" for name, value in _asked(m, first).items())
@@ -135,7 +135,7 @@ def _uses(uses: Sequence[str]) -> str:
 
 
 def _images(m: dict[str, Any]) -> str:
-    """The architectures that CUDA programs were compiled for."""
+    """Paragraph on precompiled CUDA architectures."""
     about = m.get("cuda")
     if about is None:
         return ""
@@ -162,7 +162,7 @@ def _images(m: dict[str, Any]) -> str:
 
 
 def _body(m: dict[str, Any], package: str | None) -> str:
-    """The program in another language than the first."""
+    """Section on the program in a further language."""
     module = f"loader_{m['language']}"
     return f"""
 ## In {BODIES[m["language"]].title}: `{m["source"]}`
@@ -182,7 +182,7 @@ Compile it with {" ".join(m["options"])}.
 
 
 def _import(package: str | None, module: str, name: str, inside: str = "") -> str:
-    """Lines that make the callable; ``inside``: its module in the package, if not the first one's."""
+    """Python lines that create the callable; ``inside``: submodule, if not the default loader"""
     made = f"    {name.lower()} = "
     if package is None:
         return f'    import sys; sys.path.insert(0, "this folder")\n    from {module} import {name}\n{made}{name}()'
@@ -192,14 +192,14 @@ def _import(package: str | None, module: str, name: str, inside: str = "") -> st
 
 
 def _another(package: str | None, module: str, name: str) -> str:
-    """Further lines on the import."""
+    """Alternative import lines."""
     if package is None:
         return ""
     return f"\n`from {module} import {name}` does as well, with this folder itself first on `sys.path`.\n"
 
 
 def _asked(m: dict[str, Any], p: dict[str, Any]) -> dict[str, Any]:
-    """The parameters in which shapes may differ."""
+    """Parameters that distinguish the shapes."""
     return {name: value for name, value in p["parameters"].items() if name not in m["fixed"]}
 
 
@@ -209,7 +209,7 @@ def _shape(m: dict[str, Any], n: int, p: dict[str, Any]) -> str:
 
 
 def _section(n: int, p: dict[str, Any]) -> str:
-    """One program of a set."""
+    """Section on program ``n`` of several."""
     return f"""
 ## Program {n}: `{p["source"]}`
 
@@ -248,7 +248,7 @@ def _launches(m: dict[str, Any]) -> str:
 
 
 def _schedule(m: dict[str, Any]) -> str:
-    """The place of the steps: most programs have many."""
+    """Pointer to the file with the schedule's steps."""
     return "Its steps are `trace` in `manifest.json`." if m["trace"] else "None: as declared."
 
 
@@ -257,7 +257,7 @@ def _trace(m: dict[str, Any]) -> str:
 
 
 def _assumed(m: dict[str, Any]) -> str:
-    """The caller's duties; the loader checks alignments and trusts bounds."""
+    """Paragraph on assumptions: alignments are checked by the loader, bounds are trusted."""
     rows = []
     for a in m["assumed"]:
         low = f"{a['low']} <= " if "low" in a else ""
@@ -268,7 +268,7 @@ def _assumed(m: dict[str, Any]) -> str:
 
 
 def _maps(m: dict[str, Any]) -> str:
-    """The making, in another language, of the tensor maps that kernels take."""
+    """Paragraph on encoding the kernels' tensor maps from other languages."""
     maps = [(k["name"], t) for k in m["kernels"] for t in k["maps"]]
     if not maps:
         return ""

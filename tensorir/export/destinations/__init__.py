@@ -1,4 +1,4 @@
-"""The table of destinations, rows of ``tensorir.export.destination``."""
+"""``DESTINATIONS``: table of all export destinations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""C: a header, a text for compilers of C11, and a test that needs nothing else."""
+"""Destination "c": header, C11 source, and a dependency-free self-test."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tensorir.export.destination import Destination, Made, Shipment
 
 
 def make(shipment: Shipment) -> Made:
-    """``selftest.c``, which compares with what the reference made, and ``CMakeLists.txt``."""
+    """Files ``selftest.c`` and ``CMakeLists.txt``."""
     name, part = shipment.operator.name, shipment.parts["c"]
     source = visible(part.source) if part.hosted else part.source
     why = f"{name}_why" if part.hosted else ""

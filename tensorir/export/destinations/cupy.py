@@ -1,4 +1,4 @@
-"""CuPy: NumPy and CuPy arrays, by the loader that CUDA text has."""
+"""Destination "cupy": runs CUDA text on NumPy and CuPy arrays."""
 
 from __future__ import annotations
 

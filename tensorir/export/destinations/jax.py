@@ -1,4 +1,4 @@
-"""JAX: a function for ``jax.jit``, ``jax.vmap`` and ``jax.grad``, which XLA calls without Python in between."""
+"""Destination "jax": a function for ``jax.jit``, ``jax.vmap`` and ``jax.grad``, called by XLA without Python."""
 
 from __future__ import annotations
 

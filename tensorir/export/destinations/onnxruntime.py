@@ -1,4 +1,4 @@
-"""ONNX Runtime: a library of a custom operator, which runs on the session's threads."""
+"""Destination "onnxruntime": a custom-operator library for ONNX Runtime, using the session's threads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PyOpenCL: NumPy and pyopencl arrays, by the loader that OpenCL text has."""
+"""Destination "pyopencl": runs OpenCL text on NumPy and pyopencl arrays."""
 
 from __future__ import annotations
 

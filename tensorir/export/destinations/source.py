@@ -1,4 +1,6 @@
-"""The text itself, to be compiled and launched by whatever the user has; the folder's loader runs it for the test."""
+"""Destination "source": kernel text alone, for the user's own compiler and launcher; the self-test uses the folder's
+loader.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PyTorch: an operator that is registered when the folder is imported."""
+"""Destination "torch": a PyTorch operator, registered on import of the folder."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ It traces (`torch.compile(fullgraph=True)`, `torch.export`). {gradient}
 
 
 def make(shipment: Shipment) -> Made:
-    """The registration, and the operator's name."""
+    """Files that register the operator, and its name."""
     names = ["door_torch", "torch_operator", "torch_kernel", "torch_gradients", "torch_body", "torch_c"]
     files = {f"{name}.py": shipped_module(name) for name in names}
     library = ("door_torch.c",) if "c" in shipment.parts else ()

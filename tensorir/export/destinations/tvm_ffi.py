@@ -1,4 +1,4 @@
-"""TVM-FFI: a module with one function on tensors of any framework that speaks DLPack."""
+"""Destination "tvm_ffi": a TVM-FFI module with one function on DLPack tensors."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Files that are copied as they are into exported folders; they know nothing of the package."""
+"""Files copied verbatim into exported folders; independent of tensorir."""

@@ -28,7 +28,7 @@ COMPILERS = ("cc", "gcc", "clang", *(f"{name}-{n}" for name in ("gcc", "clang") 
 
 
 def compiler() -> list[str] | None:
-    """The command that compiles C here; None where there is none."""
+    """C compiler command; None if there is none."""
     if given := shlex.split(os.environ.get("CC", "")):
         return given if shutil.which(given[0]) else None
     found = next((path for name in COMPILERS if (path := shutil.which(name))), None)
@@ -36,8 +36,8 @@ def compiler() -> list[str] | None:
 
 
 def compiled(command: Sequence[str], sources: Mapping[str, bytes], extra: Sequence[str] = ()) -> bytes:
-    """A shared library of these files: name -> content, those ending in .c are compiled. RuntimeError with what the
-    compiler says.
+    """Compile files (name -> content; .c files are compiled) to a shared library's bytes; RuntimeError with compiler
+    output.
     """
     with tempfile.TemporaryDirectory() as folder:
         for name, content in sources.items():
@@ -55,7 +55,7 @@ def compiled(command: Sequence[str], sources: Mapping[str, bytes], extra: Sequen
 
 
 def library(manifest: Mapping[str, Any] | None = None) -> Path:
-    """The shared library of this folder: the one next to this file, else one made now, and kept.
+    """Path of this folder's shared library, built now if missing.
 
     It is made in this folder, or in the user's cache where that cannot be written. ImportError says why there is none.
     """
@@ -89,7 +89,7 @@ def library(manifest: Mapping[str, Any] | None = None) -> Path:
 
 
 def find_driver(host: str) -> None:
-    """Let a program of C that needs libOpenCL find that of pyopencl's wheel with PoCL, if the system has none."""
+    """Make libOpenCL of pyopencl's PoCL wheel loadable, if the system has none."""
     if host != "opencl":
         return
     if not os.environ.get("TENSORIR_LIBOPENCL") and unloadable(Path("libOpenCL.so.1")):
@@ -103,7 +103,7 @@ def find_driver(host: str) -> None:
 
 
 def places(name: str, contents: Mapping[str, bytes]) -> Iterator[Path]:
-    """Candidate places of the library, the folder first."""
+    """Candidate paths of the library, this folder first."""
     yield HERE / name
     digest = hashlib.sha256(repr((OPTIONS, sorted(contents.items()))).encode("utf-8")).hexdigest()
     if (kept := cache()) is not None:
@@ -111,7 +111,7 @@ def places(name: str, contents: Mapping[str, bytes]) -> Iterator[Path]:
 
 
 def cache() -> Path | None:
-    """The cache folder of this user's programs; None for a user who has no home."""
+    """Per-user cache folder; None without a home."""
     given = os.environ.get("XDG_CACHE_HOME", "")
     try:
         return (Path(given) if Path(given).is_absolute() else Path.home() / ".cache") / "tensorir-export"
@@ -120,7 +120,7 @@ def cache() -> Path | None:
 
 
 def put(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all."""
+    """Write a file atomically."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     number, scratch = tempfile.mkstemp(prefix=".new-", dir=path.parent)
     try:
@@ -134,7 +134,7 @@ def put(path: Path, content: bytes) -> None:
 
 
 def unloadable(path: Path) -> str:
-    """Why the library cannot be loaded into this process; "" where it can."""
+    """Reason why the library cannot be loaded; "" if it can."""
     try:
         ctypes.CDLL(str(path))
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Common parts of this folder's loaders; needs numpy only."""
+"""Base class and helpers of this folder's loaders; needs numpy only."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NARROW = {"float16": (10, -14, 65504.0), "bfloat16": (7, -126, 255 * 2.0**120),
 
 
 def read_manifest() -> dict[str, Any]:
-    """The manifest, after comparing every file with its digest."""
+    """The manifest, after verifying every file's digest."""
     manifest: dict[str, Any] = json.loads((HERE / "manifest.json").read_text(encoding="utf-8"))
     for name, about in manifest["files"].items():
         if Path(name).name != name:
@@ -38,25 +38,25 @@ def read_manifest() -> dict[str, Any]:
 
 
 def program_in(language: str, manifest: dict[str, Any] | None = None) -> dict[str, Any]:
-    """The manifest of the program in a language."""
+    """Manifest entry of the program in ``language``."""
     whole = manifest or read_manifest()
     return whole if whole["language"] == language else {**whole, **whole["bodies"][language]}
 
 
 def dtype_of(name: str) -> np.dtype:
-    """The dtype in storage: types that NumPy does not know, bfloat16 and floats of 8 bits, as their bits."""
+    """Storage dtype: unsigned integers for bfloat16 and 8-bit floats."""
     return np.dtype({"bfloat16": "uint16", "float8_e4m3": "uint8", "float8_e5m2": "uint8"}.get(name, name))
 
 
 def arrays_of(kernel: dict[str, Any]) -> set[str]:
-    """The arguments that a kernel works on: for a tensor map, the array that it is of."""
+    """Names of a kernel's arrays, a tensor map counting as its array."""
     arrays = {m["name"]: m["array"] for m in kernel["maps"]}
     return {arrays.get(name, name) for name in kernel["args"]}
 
 
 @functools.cache
 def extents() -> ModuleType:
-    """The module of this folder that reads and evaluates extents."""
+    """This folder's module that evaluates extents."""
     spec = importlib.util.spec_from_file_location("tensorir_folder_extents", HERE / "extents.py")
     assert spec is not None
     assert spec.loader is not None
@@ -66,7 +66,7 @@ def extents() -> ModuleType:
 
 
 def _check_segments(about: dict[str, Any], pointers: np.ndarray) -> None:
-    """Refuse pointers that do not grow by 0 to ``most``."""
+    """ValueError unless segment pointers increase by 0 to ``most``."""
     steps = np.moveaxis(pointers, about["along"], 0).astype(object)
     sizes = steps[1:] - steps[:-1]
     wrong = (sizes < 0) | (sizes > about["most"])
@@ -79,7 +79,7 @@ def _check_segments(about: dict[str, Any], pointers: np.ndarray) -> None:
 
 
 def check_indices(gathers: Sequence[dict[str, Any]], name: str, values: Any) -> None:
-    """Refuse indices out of range among the elements of the argument ``name``."""
+    """Raise for elements of index argument ``name`` out of range."""
     for g in gathers:
         if g["param"] == name:
             part = tuple(slice(*p) if p else slice(None) for p in g.get("part", ()))
@@ -91,7 +91,7 @@ def check_indices(gathers: Sequence[dict[str, Any]], name: str, values: Any) -> 
 
 
 def _check_unique(about: dict[str, Any], arrays: dict[str, Any]) -> None:
-    """Refuse terms of a scatter that go to one cell."""
+    """Raise if two terms of a scatter have the same target."""
     domain = tuple(about["domain"])
     axes, columns = np.ix_(*map(np.arange, domain)), []
     for name, at in about["index"]:
@@ -107,10 +107,11 @@ def _check_unique(about: dict[str, Any], arrays: dict[str, Any]) -> None:
 
 
 class Base:
-    """A program: arguments checked, kernels marked "once" run once, results returned as the inputs were given.
+    """A loaded program: checks arguments, runs kernels marked "once" once, returns results in the arguments' array
+    type.
 
-    A loader says what memory is: ``buffer``, ``filled``, ``inside``, ``read``, ``run``, and of its framework's own
-    arrays ``memory``, ``place``, ``shared``, ``new`` and ``ready``. It sets ``kernels`` and calls ``_begin``.
+    Subclasses implement memory (``buffer``, ``filled``, ``inside``, ``read``, ``run``) and their framework's arrays
+    (``memory``, ``place``, ``shared``, ``new``, ``ready``), set ``kernels`` and call ``_begin``.
     """
 
     array: Any = ()
@@ -129,7 +130,7 @@ class Base:
         self.outputs = [p for p in arguments if p["role"] == "output"]
 
     def at(self, dims: dict[str, int]) -> Self:
-        """This program for calls whose arrays have these extents: the kernels are the same."""
+        """This program at given dims; kernels are shared."""
         key = tuple(dims.values())
         if key not in self.made:
             while len(self.made) >= KEPT:
@@ -159,8 +160,7 @@ class Base:
         return found
 
     def told(self, arrays: Sequence[object]) -> dict[str, int]:
-        """The extents that arrays have where the arguments have dims; ValueError if two disagree, or one leaves its
-        range."""
+        """{dim: value} from array shapes; ValueError if inconsistent or out of range."""
         pairs = zip(self.inputs, arrays, strict=True)
         told, faults = extents().told([(p["name"], p["shape"], getattr(a, "shape", ())) for p, a in pairs])
         if faults:
@@ -242,7 +242,7 @@ class Base:
         return out if out is not None else results[0] if len(results) == 1 else tuple(results)
 
     def _in(self, p: dict[str, Any], a: Any, keep: bool = False) -> Any:
-        """The memory of an input; of its own where it is kept, so that what the array becomes later is not read."""
+        """Device memory of an input; a private copy if ``keep``."""
         self.check(p, a)
         native = isinstance(a, self.array)
         if any(g["param"] == p["name"] for g in self.manifest["gathers"]):
@@ -252,7 +252,7 @@ class Base:
         return self.filled(a)
 
     def _places(self, arrays: dict[str, Any]) -> None:
-        """Refuse pointers of segments out of order, and terms that go to one cell where each has its own."""
+        """Raise for unordered segment pointers and colliding scatter targets."""
         asked = {s["param"] for s in self.manifest.get("segments", ())}
         asked |= {name for u in self.manifest.get("unique", ()) for name, _ in u["index"] if name}
         here = {n: self.values(a) if isinstance(a, self.array) else np.asarray(a)
@@ -265,7 +265,7 @@ class Base:
                 _check_unique(u, here)
 
     def check(self, p: dict[str, Any], a: Any) -> None:
-        """Refuse an array that does not fit the argument."""
+        """Raise unless array ``a`` fits argument ``p``."""
         kind = dtype_of(p["dtype"])
         if not hasattr(a, "dtype") or hasattr(a, "mask"):
             raise TypeError(f"{p['name']}: expected an array of {p['dtype']}, got {type(a).__name__}")
@@ -279,7 +279,7 @@ class Base:
             raise ValueError(f"{p['name']}: expected an array aligned to {p['align']} bytes")
 
     def overlap(self, result: object, other: object, written: bool) -> bool:
-        """True when writing an output changes another argument; host arrays that are only read are copied."""
+        """True if writing an output would alter another argument; read-only host arrays are copied instead."""
         if isinstance(result, self.array) and isinstance(other, self.array):
             return self.shared(result, other)
         both = isinstance(result, np.ndarray) and isinstance(other, np.ndarray)
@@ -290,15 +290,15 @@ class Base:
         raise NotImplementedError
 
     def buffer(self, nbytes: int) -> object:
-        """New memory."""
+        """Allocate memory."""
         raise NotImplementedError
 
     def filled(self, data: object) -> object:
-        """New memory with these bytes."""
+        """Allocate memory initialized with ``data``."""
         raise NotImplementedError
 
     def inside(self, memory: object, offset: int, nbytes: int) -> object:
-        """A part of memory."""
+        """A slice of memory, in bytes."""
         raise NotImplementedError
 
     def read(self, memory: object, array: object) -> None:
@@ -306,31 +306,31 @@ class Base:
         raise NotImplementedError
 
     def memory(self, a: object) -> object:
-        """The memory of one of the framework's arrays."""
+        """Memory of a framework array."""
         raise NotImplementedError
 
     def place(self, a: object) -> int:
-        """The start of one of the framework's arrays, in bytes, as far as alignment goes."""
+        """Start address of a framework array in bytes, for alignment checks."""
         raise NotImplementedError
 
     def shared(self, a: object, b: object) -> bool:
-        """True when two of the framework's arrays have bytes in common."""
+        """True if two framework arrays overlap in memory."""
         raise NotImplementedError
 
     def values(self, a: Any) -> Any:
-        """One of the framework's arrays as NumPy's, for a look at its least and largest element."""
+        """A framework array usable by NumPy's min and max."""
         return a.get()
 
     def new(self, shape: tuple[int, ...], dtype: object) -> Any:
-        """A new array of the framework's."""
+        """A new framework array."""
         raise NotImplementedError
 
     def ready(self, arrays: list[object]) -> None:
-        """Refuse arrays of the framework that do not belong here, and wait for what is still to be written to them."""
+        """Raise for arrays of another device, and wait for pending writes to them."""
 
 
 def scalar(p: dict[str, Any], value: Any) -> np.generic:
-    """A number as the kernel takes it, floats of 8 and 16 bits as float32; TypeError for what is no such number."""
+    """A scalar argument as kernels take it, narrow floats as float32; TypeError if not a number."""
     given = value[()] if isinstance(value, np.ndarray) and value.shape == () else value
     kind = np.dtype(np.float32) if p["dtype"] in NARROW else dtype_of(p["dtype"])
     if isinstance(given, np.generic):
@@ -343,7 +343,7 @@ def scalar(p: dict[str, Any], value: Any) -> np.generic:
 
 
 def narrowed(dtype: str, value: float) -> float:
-    """The number of a narrow float nearest to this one, the even one of two."""
+    """``value`` rounded to nearest even in a narrow float type."""
     mantissa, least, most = NARROW[dtype]
     if math.isfinite(value):
         step = math.ldexp(1.0, max(math.frexp(value)[1] - 1, least) - mantissa)

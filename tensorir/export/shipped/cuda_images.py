@@ -1,4 +1,4 @@
-"""The choice of a CUDA program's image for a device: a rule on plain data, the same in every loader."""
+"""Selects a CUDA image for a device; plain data, shared by all loaders."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ TUNED, PORTABLE = "tuned", "portable"
 
 
 def number(arch: str) -> tuple[int, str]:
-    """90 and "a" of "sm_90a" or "compute_90a"."""
+    """(90, "a") for "sm_90a" or "compute_90a"."""
     found = re.fullmatch(r"(?:sm|compute)_(\d+)([af]?)", arch)
     if found is None:
         raise ValueError(f"{arch!r} is no CUDA architecture")
@@ -18,8 +18,8 @@ def number(arch: str) -> tuple[int, str]:
 
 
 def runs(arch: str, device: tuple[int, int]) -> bool:
-    """True when text or PTX for ``arch`` runs on a device of this compute capability: on later ones too, unless it uses
-    what only one architecture has (sm_90a).
+    """True if text or PTX for ``arch`` runs on the compute capability ``device``: that or later, exactly that for
+    suffix "a".
     """
     least, special = number(arch)
     own = 10 * device[0] + device[1]

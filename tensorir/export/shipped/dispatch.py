@@ -17,7 +17,7 @@ HERE = Path(__file__).resolve().parent
 
 
 def sibling(name: str) -> ModuleType:
-    """A module of this folder, found by path."""
+    """Import a module of this folder by path."""
     spec = importlib.util.spec_from_file_location(f"exported_{name}", HERE / f"{name}.py")
     if spec is None or spec.loader is None:
         raise ImportError(f"{name}.py is missing")
@@ -27,7 +27,7 @@ def sibling(name: str) -> ModuleType:
 
 
 class Programs:
-    """The compiled programs of this folder on one device."""
+    """All programs of this folder on one device, selected by shape."""
 
     def __init__(self, **given: Any) -> None:
         self.given = given
@@ -37,7 +37,7 @@ class Programs:
         self.made: dict[int, Any] = {}
 
     def number(self, **parameters: object) -> int:
-        """The number of a shape's program; parameters that all shapes share as words or switches may be left out."""
+        """Number of the program for a shape; parameters common to all shapes may be omitted."""
         kernel = self.choose(**parameters)  # refuses other parameters, and words that no kernel was tuned for
         for n, about in enumerate(self.manifest["programs"]):
             if all(about["parameters"][name] == value for name, value in parameters.items()):
@@ -46,7 +46,7 @@ class Programs:
         raise ValueError(f"no program for {said}; the kernel to make it by is {kernel}")
 
     def __call__(self, **parameters: object) -> Any:
-        """The program of a shape."""
+        """Program for a shape, compiled on first use."""
         n = self.number(**parameters)
         if n not in self.made:
             self.made[n] = self.loader.Program(manifest=self.manifest["programs"][n], **self.given)

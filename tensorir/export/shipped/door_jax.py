@@ -31,7 +31,7 @@ REGISTERED: dict[tuple[str, str], dict[str, tuple[int, Any]]] = jax.__dict__.set
 
 
 def sibling(name: str) -> ModuleType:
-    """A module of this folder, found by path."""
+    """Import a module of this folder by path."""
     spec = importlib.util.spec_from_file_location(name, HERE / f"{name}.py")
     if spec is None or spec.loader is None:
         raise ImportError(f"{name}.py is missing")
@@ -44,7 +44,7 @@ common = sibling("common")
 
 
 def missing() -> str:
-    """Why nothing runs here; "" where it does."""
+    """Reason why the kernel cannot run here; "" if it can."""
     if not hasattr(jax, "ffi"):
         return f"jax 0.5 or newer is needed, this is {jax.__version__}"
     manifest = common.read_manifest()
@@ -58,9 +58,7 @@ def missing() -> str:
 
 
 def platforms(manifest: dict[str, Any]) -> dict[str, str]:
-    """By platform of XLA, the language of the program that it runs; ImportError where it has none for processors and
-    could have.
-    """
+    """{XLA platform: language of the program for it}; ImportError if the CPU's program cannot be built."""
     languages = [manifest["language"], *manifest.get("bodies", {})]
     found = {"CUDA": "cuda"} if "cuda" in languages else {}
     if "c" in languages:
@@ -75,7 +73,7 @@ def platforms(manifest: dict[str, Any]) -> dict[str, str]:
 
 
 def dtype_of(p: dict[str, Any]) -> np.dtype:
-    """The type of an argument's elements, as JAX has it."""
+    """JAX dtype of an argument."""
     kind: np.dtype[Any] = jnp.dtype(DTYPES.get(p["dtype"], p["dtype"]))
     return kind
 
@@ -116,13 +114,13 @@ class Operator:
         self.run = jax.jit(self.differentiable() if self.backward else self.once)
 
     def mapped(self) -> Any:
-        """``plain`` with the kernels for batches."""
+        """``plain`` wrapped with a vmap rule that uses batch kernels."""
         made: Any = jax.custom_batching.custom_vmap(self.plain)
         made.def_vmap(self.map)
         return made
 
     def map(self, items: int, there: Sequence[bool], *arrays: object) -> tuple[object, object]:
-        """Several items; which of the results have several."""
+        """vmap rule: results over ``items`` and a flag per result that it is batched. there: flags per input"""
         several = tuple(name for name, many in zip(self.names, there, strict=True) if many)
         if one := self.batched.get((items, several)):
             given = dict(zip(self.names, arrays, strict=True))
@@ -132,7 +130,7 @@ class Operator:
         return made, jax.tree.map(lambda _: True, made)
 
     def plain(self, *arrays: jax.Array) -> jax.Array | tuple[jax.Array, ...]:
-        """The call of the kernel, on arrays that fit."""
+        """Call the kernel on validated arrays."""
         given = [
             a.astype(jnp.float32) if p["role"] == "scalar" and "passed_as" in p else a
             for p, a in zip(self.inputs, arrays, strict=True)
@@ -144,13 +142,13 @@ class Operator:
         return tuple(made) if len(results) > 1 else made[0]
 
     def differentiable(self) -> Any:
-        """``plain`` with the kernels for gradients."""
+        """``plain`` wrapped with a gradient rule."""
         made: Any = jax.custom_vjp(self.once)
         made.defvjp(self.forward, self.gradients, symbolic_zeros=True)
         return made
 
     def forward(self, *given: Any) -> tuple[object, object]:
-        """The results, and what gradients take; refuses to lose the gradient of an input that has no kernel."""
+        """(results, residuals for the gradients); raises for an input that requires a gradient but has no kernel."""
         for p, a in zip(self.inputs, given, strict=True):
             if a.perturbed and p["name"] not in self.backward:
                 have = ", ".join(self.backward)
@@ -161,7 +159,7 @@ class Operator:
         return results, (arrays, [a.perturbed for a in given], several(results))
 
     def gradients(self, kept: Any, incoming: object) -> tuple[jax.Array | None, ...]:
-        """Of every input, None where nobody asked."""
+        """Gradient per input, None if not required."""
         arrays, asked, results = kept
         known = dict(zip(self.names, arrays, strict=True))
         for p, result, given in zip(self.outputs, results, several(incoming), strict=True):
@@ -177,7 +175,7 @@ class Operator:
         return self.run(*self.taken(arrays, named))
 
     def taken(self, arrays: Sequence[object], named: dict[str, object]) -> list[jax.Array]:
-        """The arrays in order, refused where they do not fit."""
+        """Arguments in order, converted to arrays; raises if one does not fit."""
         wrong = [name for name in named if name not in self.names[len(arrays) :]]
         if wrong or len(arrays) + len(named) != len(self.names):
             got = ", ".join(wrong) if wrong else f"{len(arrays) + len(named)} arguments"
@@ -187,9 +185,7 @@ class Operator:
         return [self.fitting(p, a, self.shape(p, told)) for p, a in zip(self.inputs, every, strict=True)]
 
     def told(self, arrays: Sequence[object]) -> dict[str, Any]:
-        """The extents that arrays have where arguments have dims: numbers, or symbols of ``jax.export``, at which the
-        kernel looks when it runs.
-        """
+        """{dim: value} from array shapes, numbers or symbols of ``jax.export``."""
         if not self.dims:
             return {}
         pairs = zip(self.inputs, arrays, strict=True)
@@ -203,12 +199,12 @@ class Operator:
         return {d["name"]: found.get(d["name"], (d["low"], ""))[0] for d in self.dims}
 
     def shape(self, p: dict[str, Any], told: dict[str, Any]) -> tuple[Any, ...]:
-        """The shape of an argument at these extents."""
+        """Shape of an argument at given dims."""
         shape = tuple(p["shape"])
         return tuple(common.extents().values(shape, told)) if self.dims else shape
 
     def fitting(self, p: dict[str, Any], a: object, shape: tuple[Any, ...]) -> jax.Array:
-        """One argument; nothing is converted but numbers of Python."""
+        """One validated argument; only Python numbers are converted."""
         kind = dtype_of(p)
         if p["role"] == "scalar" and isinstance(a, bool | int | float):
             whole = np.issubdtype(kind, np.integer) or kind == np.bool_
@@ -228,19 +224,19 @@ class Operator:
 
 
 def holds(kind: np.dtype, number: int) -> bool:
-    """True when a type has an integer."""
+    """True if integer ``number`` fits dtype ``kind``."""
     low, high = (0, 1) if kind == np.bool_ else (np.iinfo(kind).min, np.iinfo(kind).max)
     return bool(low <= number <= high)
 
 
 def several(results: object) -> tuple[jax.Array, ...]:
-    """A tuple also of one."""
+    """Results as a tuple, a single one too."""
     return results if isinstance(results, tuple) else (results,)
 
 
 @functools.cache
 def operator() -> Operator:
-    """The kernel of this folder."""
+    """This folder's Operator, created once."""
     why = missing()
     if why:
         raise ImportError(why)
@@ -265,12 +261,12 @@ def operator() -> Operator:
 
 
 def names(program: dict[str, Any]) -> list[str]:
-    """Of what a program is given."""
+    """Argument names of a program's inputs."""
     return [p["name"] for p in program["arguments"] if p["role"] in ("input", "scalar")]
 
 
 def handler(manifest: dict[str, Any], language: str) -> tuple[int, object]:
-    """The address of what XLA calls for the program in a language, and what has to live as long as it."""
+    """(address of the XLA FFI handler for a language's program, object that must stay alive)."""
     if language == "c":
         library = ctypes.CDLL(str(sibling("build").library(manifest)))
         function = ctypes.cast(getattr(library, manifest["jax"]["symbol"]), ctypes.c_void_p)
@@ -282,7 +278,7 @@ def handler(manifest: dict[str, Any], language: str) -> tuple[int, object]:
 
 
 def capsule(address: int) -> object:
-    """A function as JAX takes it."""
+    """A C function address as a PyCapsule."""
     make = ctypes.pythonapi.PyCapsule_New
     make.restype, make.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
     return make(address, None, None)
@@ -308,7 +304,7 @@ def export_checks() -> list[object]:
 
 
 class Program:
-    """The same on NumPy arrays, for the self-test."""
+    """The kernel on NumPy arrays, for the self-test."""
 
     def __init__(self, manifest: dict[str, Any] | None = None) -> None:
         self.manifest = operator().manifest
@@ -333,14 +329,14 @@ class Program:
 
 
 def device() -> jax.Device:
-    """The device of the self-test: JAX's first one where there is a program for it, else the processor."""
+    """JAX device for the self-test."""
     first = jax.devices()[0]
     there = ("CUDA" if first.platform == "gpu" else "cpu") in operator().platforms
     return first if there else jax.devices("cpu")[0]
 
 
 def wide() -> Any:
-    """Types of 64 bits as they are."""
+    """Context manager that enables 64-bit types."""
     with contextlib.suppress(AttributeError):
         return jax.enable_x64(True)
     from jax.experimental import enable_x64

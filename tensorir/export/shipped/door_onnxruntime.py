@@ -24,7 +24,7 @@ TYPES = {"float32": 1, "uint8": 2, "int8": 3, "uint16": 4, "int16": 5, "int32": 
 
 
 def sibling(name: str) -> ModuleType:
-    """A module of this folder, found by path."""
+    """Import a module of this folder by path."""
     spec = importlib.util.spec_from_file_location(name, HERE / f"{name}.py")
     if spec is None or spec.loader is None:
         raise ImportError(f"{name}.py is missing")
@@ -37,7 +37,7 @@ common, build = sibling("common"), sibling("build")
 
 
 def missing() -> str:
-    """Why nothing runs here; "" where it does."""
+    """Reason why the kernel cannot run here; "" if it can."""
     if tuple(int(word) for word in onnxruntime.__version__.split(".")[:2]) < (1, 16):
         return f"onnxruntime 1.16 or newer is needed, this is {onnxruntime.__version__}"
     try:
@@ -56,7 +56,7 @@ def register(options: onnxruntime.SessionOptions) -> None:
 
 
 class Program:
-    """A session of one node. Numbers are inputs without dimensions."""
+    """An ONNX Runtime session with a single node; scalars are 0-d inputs."""
 
     def __init__(self, threads: int = 0, manifest: dict[str, Any] | None = None) -> None:
         self.manifest = common.program_in("c", manifest)
@@ -81,13 +81,13 @@ class Program:
 
 
 def outside(p: dict[str, Any]) -> str:
-    """The type of an argument where NumPy meets ONNX Runtime: float32 for types that NumPy lacks."""
+    """Type name at the NumPy boundary: float32 for types that NumPy lacks."""
     narrow = p["dtype"] in common.NARROW and (p["dtype"] != "float16" or p["role"] == "scalar")
     return "float32" if narrow else p["dtype"]
 
 
 def fed(p: dict[str, Any], a: Any) -> np.ndarray:
-    """An argument as ONNX Runtime takes it."""
+    """An argument converted for ONNX Runtime."""
     if p["role"] == "scalar":
         return np.asarray(common.scalar(p, a))
     kind = np.dtype(outside(p))
@@ -97,7 +97,7 @@ def fed(p: dict[str, Any], a: Any) -> np.ndarray:
 
 
 def bits(p: dict[str, Any], a: np.ndarray) -> np.ndarray:
-    """A result, narrow floats as their bits."""
+    """A result with narrow floats as bit patterns."""
     if outside(p) == p["dtype"]:
         return np.asarray(a)
     if p["dtype"] == "bfloat16":
@@ -110,7 +110,7 @@ def bits(p: dict[str, Any], a: np.ndarray) -> np.ndarray:
 
 
 def values(dtype: str) -> np.ndarray:
-    """The values of all patterns of bits, as float32."""
+    """Float32 values of all bit patterns of a narrow dtype."""
     mantissa, least, _ = common.NARROW[dtype]
     if dtype == "bfloat16":
         return (np.arange(1 << 16, dtype=np.uint32) << 16).view(np.float32)
@@ -127,7 +127,7 @@ def values(dtype: str) -> np.ndarray:
 
 
 def model(domain: str, op: str, inputs: list[dict[str, Any]], outputs: list[dict[str, Any]]) -> bytes:
-    """A model of one node, as ONNX stores it; Casts around it for what NumPy has no type for."""
+    """Serialized one-node ONNX model, with Casts for types that NumPy lacks."""
     before, after, ends, node = list[bytes](), list[bytes](), b"", b""
     for n, p in enumerate(inputs):
         name, kind = f"in{n}", outside(p)
@@ -147,20 +147,20 @@ def model(domain: str, op: str, inputs: list[dict[str, Any]], outputs: list[dict
 
 
 def value(name: str, dtype: str, shape: list[int | str]) -> bytes:
-    """An input or output of a model; extents that a call decides have a name (``dim_param``)."""
+    """Serialized input or output of a model; launch-time extents are named (``dim_param``)."""
     dims = b"".join(said(1, said(2 if isinstance(extent, str) else 1, extent)) for extent in shape)
     return said(1, name) + said(2, said(1, said(1, TYPES[dtype]) + said(2, dims)))
 
 
 def cast(given: str, made: str, dtype: str) -> bytes:
-    """A node that converts; infinities to infinities."""
+    """Serialized Cast node without saturation."""
     facts = {"to": TYPES[dtype], **({"saturate": 0} if dtype.startswith("float8_") else {})}
     attributes = b"".join(said(5, said(1, name) + said(3, number) + said(20, 2)) for name, number in facts.items())
     return said(1, given) + said(2, made) + said(4, "Cast") + attributes
 
 
 def said(field: int, value: int | str | bytes) -> bytes:
-    """A field of a message of protocol buffers."""
+    """Serialized protobuf field."""
     if isinstance(value, int):
         return number(field << 3) + number(value)
     data = value.encode("utf-8") if isinstance(value, str) else value
@@ -168,7 +168,7 @@ def said(field: int, value: int | str | bytes) -> bytes:
 
 
 def number(value: int) -> bytes:
-    """A whole number of protocol buffers, seven bits a byte."""
+    """Protobuf varint of an integer."""
     made = bytearray()
     while value > 0x7F:
         made.append(value & 0x7F | 0x80)

@@ -21,7 +21,7 @@ HERE = Path(__file__).resolve().parent
 
 
 def sibling(name: str) -> ModuleType:
-    """A module of this folder, found by path."""
+    """Import a module of this folder by path."""
     spec = importlib.util.spec_from_file_location(name, HERE / f"{name}.py")
     if spec is None or spec.loader is None:
         raise ImportError(f"{name}.py is missing")
@@ -39,7 +39,7 @@ op = torch_operator.register(
 
 
 def missing() -> str:
-    """Why nothing runs here; "" where it does."""
+    """Reason why the kernel cannot run here; "" if it can."""
     if torch_body.languages(MANIFEST) != ["cuda"] or torch.cuda.is_available():
         return ""
     return "there is no CUDA device"

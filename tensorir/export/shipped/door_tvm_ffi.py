@@ -20,7 +20,7 @@ HERE = Path(__file__).resolve().parent
 
 
 def sibling(name: str) -> ModuleType:
-    """A module of this folder, found by path."""
+    """Import a module of this folder by path."""
     spec = importlib.util.spec_from_file_location(name, HERE / f"{name}.py")
     if spec is None or spec.loader is None:
         raise ImportError(f"{name}.py is missing")
@@ -33,7 +33,7 @@ common = sibling("common")
 
 
 def missing() -> str:
-    """Why nothing runs here; "" where it does."""
+    """Reason why the kernel cannot run here; "" if it can."""
     manifest = common.read_manifest()
     try:
         sibling("build").library()
@@ -45,12 +45,12 @@ def missing() -> str:
 
 
 def load() -> tvm_ffi.Module:
-    """The module of TVM-FFI."""
+    """The tvm_ffi.Module of this folder's library."""
     return tvm_ffi.load_module(str(sibling("build").library()))
 
 
 class Program:
-    """The function on NumPy arrays, for the self-test."""
+    """The kernel on NumPy arrays, for the self-test."""
 
     def __init__(self, manifest: dict[str, Any] | None = None) -> None:
         self.manifest = common.program_in("c", manifest)
@@ -73,7 +73,7 @@ class Program:
         return made[0] if len(made) == 1 else tuple(made)
 
     def shapes(self, arrays: Sequence[object]) -> list[tuple[int, ...]]:
-        """Of the outputs for these inputs; the function refuses what does not fit."""
+        """Shapes of the outputs for these inputs."""
         shapes = [tuple(p["shape"]) for p in self.outputs]
         if not self.manifest.get("dims"):
             return shapes

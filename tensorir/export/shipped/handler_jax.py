@@ -1,4 +1,4 @@
-"""Programs of this folder's loaders as targets of XLA's foreign function interface, version 0.1; no compiler is needed.
+"""XLA FFI (version 0.1) handlers for this folder's loaders, through ctypes; no compiler needed.
 
 XLA calls a function of ctypes, which takes Python's lock in XLA's thread: slower than the library's own by some
 microseconds. It serves OpenCL on processors, where the library cannot be made, and CUDA: there kernels are launched on
@@ -27,7 +27,7 @@ VERSION = (0, 1)
 
 
 def sibling(name: str) -> ModuleType:
-    """A module of this folder, found by path."""
+    """Import a module of this folder by path."""
     spec = importlib.util.spec_from_file_location(name, HERE / f"{name}.py")
     if spec is None or spec.loader is None:
         raise ImportError(f"{name}.py is missing")
@@ -42,7 +42,7 @@ common, pointers = sibling("common"), sibling("pointers")
 def structure(
     name: str, *fields: tuple[str, object], head: Sequence[tuple[str, object]] = HEAD
 ) -> type[ctypes.Structure]:
-    """A struct of the interface: its size and its extensions come first."""
+    """A ctypes struct of the XLA FFI, with its size and extension header."""
     return type(name, (ctypes.Structure,), {"_fields_": [*head, *fields]})
 
 
@@ -72,10 +72,10 @@ Frame = structure(
 
 
 class Handler:
-    """A function that XLA calls: ``address``, valid as long as this object is.
+    """An XLA FFI handler function: ``address``, valid while this object lives.
 
-    about: what the manifest says of the program;  types: XLA's number of each type of element
-    run:   what computes, of addresses of the arguments in order, and the call's stream (``stream`` of the platform)
+    about: manifest entry of the program;  types: XLA's dtype codes
+    run:   function of argument addresses and the stream that computes
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class Handler:
         self.address = ctypes.cast(self.function, Pointer).value
 
     def called(self, place: int) -> int | None:
-        """Answer XLA: nothing, or the address of an error."""
+        """Handle a call from XLA: None, or the address of an error."""
         frame = Frame.from_address(place)
         if frame.more and Extension.from_address(frame.more).type == METADATA:
             about = Extension.from_address(frame.more).about.contents
@@ -112,7 +112,7 @@ class Handler:
         return None
 
     def compute(self, frame: ctypes.Structure) -> None:
-        """Run the program for each item of the leading dimensions."""
+        """Run the program for each item of leading batch dimensions."""
         buffers = [lst.items[n].contents for lst in (frame.args, frame.rets) for n in range(lst.count)]
         if (frame.args.count, frame.rets.count) != (self.given, len(self.arguments) - self.given):
             raise TypeError(f"expected {self.given} arrays, got {frame.args.count}")
@@ -129,7 +129,7 @@ class Handler:
                 self.run([*places, *dims.values()], stream)
 
     def leading(self, p: Mapping[str, Any], b: Any, extents: Sequence[int]) -> list[int]:
-        """The dimensions in front of the kernel's; TypeError where an array does not fit."""
+        """Batch dimensions before the kernel's; TypeError if an array does not fit."""
         dims: list[int] = b.dims[: b.rank]
         own = dims[len(dims) - len(p["shape"]) :] if p["shape"] else []
         mine = dims[: len(dims) - len(p["shape"])]
@@ -145,7 +145,7 @@ class Handler:
         return mine
 
     def stream_of(self, frame: ctypes.Structure) -> int:
-        """The stream of the call."""
+        """Stream of the call."""
         asked = Stream(ctypes.sizeof(Stream), None, frame.context, None)
         if error := frame.api.contents.stream_get(ctypes.byref(asked)):
             frame.api.contents.error_destroy(ctypes.byref(Destroyed(ctypes.sizeof(Destroyed), None, error)))
@@ -154,12 +154,12 @@ class Handler:
 
 
 def itemsize(p: Mapping[str, Any]) -> int:
-    """Bytes of an element as XLA has it; numbers of narrow floats come as float32."""
+    """Bytes per element in XLA; narrow float scalars are float32."""
     return 4 if "passed_as" in p else common.dtype_of(p["dtype"]).itemsize
 
 
 def place(at: Sequence[int], dims: Sequence[int]) -> int:
-    """The number of an item in an array, whose dimensions of 1 are one for all."""
+    """Linear index of batch item ``at`` in an array, whose extents of 1 broadcast."""
     number = 0
     for n, extent in zip(at, dims, strict=True):
         number = number * extent + (n if extent > 1 else 0)
@@ -167,7 +167,7 @@ def place(at: Sequence[int], dims: Sequence[int]) -> int:
 
 
 class OnHost:
-    """A program of the folder's OpenCL loader, on memory of the processor."""
+    """A program of the OpenCL loader, on host memory."""
 
     def __init__(self, manifest: Mapping[str, Any]) -> None:
         self.about = common.program_in("opencl", manifest)
@@ -194,7 +194,7 @@ class OnStream:
         self.bodies = dict[int, Any]()
 
     def body(self, device: int) -> Any:
-        """The enqueuing body for a device; its kernels are loaded by the first call."""
+        """Enqueuing callable for a device; kernels are loaded by its first call."""
         if device not in self.bodies:
             made = pointers.Enqueued(lambda: pointers.loader_of(self.manifest, "cuda").Program(manifest=self.manifest))
             self.bodies.setdefault(device, made)
@@ -230,7 +230,7 @@ class OnStream:
 
 
 def told(about: Mapping[str, Any], shapes: Sequence[Sequence[int]]) -> dict[str, int]:
-    """The extents that arrays have where arguments have dims; ValueError where they disagree or are out of range."""
+    """{dim: value} from array shapes; ValueError if inconsistent or out of range."""
     dims = about.get("dims", ())
     if not dims:
         return {}
@@ -246,13 +246,13 @@ def told(about: Mapping[str, Any], shapes: Sequence[Sequence[int]]) -> dict[str,
 
 
 def dims_after(about: Mapping[str, Any], given: Sequence[int]) -> dict[str, int]:
-    """The extents that come after the arguments."""
+    """Dims passed after the arguments, by name."""
     dims = about.get("dims", ())
     return dict(zip([d["name"] for d in dims], given[len(given) - len(dims) :], strict=True))
 
 
 def at(about: Mapping[str, Any], dims: Mapping[str, int]) -> Mapping[str, Any]:
-    """A program's entry in the manifest, where dims have these values."""
+    """Manifest entry with shapes evaluated at given dims."""
     if not dims:
         return about
     values = common.extents().values
@@ -262,22 +262,22 @@ def at(about: Mapping[str, Any], dims: Mapping[str, int]) -> Mapping[str, Any]:
 
 
 def passed(about: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The arguments of a program: inputs and numbers, then outputs."""
+    """Arguments of a program: inputs, scalars, outputs."""
     arguments = about["arguments"]
     given = [p for p in arguments if p["role"] in ("input", "scalar")]
     return given + [p for p in arguments if p["role"] == "output"]
 
 
 def elements(p: Mapping[str, object], data: np.ndarray) -> np.ndarray:
-    """Bytes as elements of an argument."""
+    """Bytes viewed as an argument's elements."""
     return data.view(np.float32 if "passed_as" in p else common.dtype_of(p["dtype"]))
 
 
 def is_index(about: Mapping[str, Any], p: Mapping[str, object]) -> bool:
-    """True when elements of an argument are indices."""
+    """True if elements of argument ``p`` are indices."""
     return any(g["param"] == p["name"] for g in about["gathers"])
 
 
 def check_indices(about: Mapping[str, Any], p: Mapping[str, Any], values: np.ndarray) -> None:
-    """ValueError where an index is out of range."""
+    """ValueError for an index out of range."""
     common.check_indices(about["gathers"], p["name"], values.reshape(tuple(p["shape"])))

@@ -20,7 +20,7 @@ HERE = Path(__file__).resolve().parent
 
 
 def sibling(name: str) -> ModuleType:
-    """A module of this folder, found by path."""
+    """Import a module of this folder by path."""
     spec = importlib.util.spec_from_file_location(name, HERE / f"{name}.py")
     if spec is None or spec.loader is None:
         raise ImportError(f"{name}.py is missing")
@@ -34,7 +34,7 @@ Base: Any = common.Base
 
 
 def missing() -> str:
-    """Why nothing runs here; "" where it does."""
+    """Reason why the program cannot run here; "" if it can."""
     manifest = common.read_manifest()
     if build.compiler() is None and not (HERE / manifest.get("library", {}).get("file", "?")).exists():
         return "there is no C compiler (cc, gcc, clang, or CC)"
@@ -43,7 +43,7 @@ def missing() -> str:
 
 
 def no_driver(loaded: ctypes.CDLL, about: dict[str, Any], manifest: dict[str, Any]) -> str:
-    """Why what runs the kernels is not there; "" where it is. That they do not compile is an error of theirs."""
+    """Reason why the GPU driver is unavailable; "" if it is available. Kernel compile errors raise later."""
     name = manifest["operator"].partition("::")[2]
     if loaded[f"{name}_load"](None) in (about["errors"]["DRIVER"], about["errors"]["DEVICE"]):
         return why(loaded, name)
@@ -51,16 +51,14 @@ def no_driver(loaded: ctypes.CDLL, about: dict[str, Any], manifest: dict[str, An
 
 
 def why(loaded: ctypes.CDLL, name: str) -> str:
-    """The last error, in words."""
+    """Message of the library's last error."""
     said = loaded[f"{name}_why"]
     said.restype = ctypes.c_char_p
     return str(said().decode("utf-8", "replace"))
 
 
 def library(manifest: dict[str, Any]) -> ctypes.CDLL:
-    """The program as a library: the folder's own where it has one, else one that is made, and kept in the user's cache
-    by its content.
-    """
+    """The loaded shared library: this folder's, or one compiled now and cached."""
     build.find_driver(manifest.get("host", ""))
     if "library" in manifest:
         return ctypes.CDLL(str(build.library(manifest)))
@@ -80,7 +78,7 @@ def library(manifest: dict[str, Any]) -> ctypes.CDLL:
 
 
 class Program(Base):  # type: ignore[misc]
-    """The compiled function of this folder."""
+    """The compiled C function of this folder."""
 
     def __init__(self, manifest: dict[str, Any] | None = None) -> None:
         whole = manifest or common.read_manifest()
@@ -98,18 +96,18 @@ class Program(Base):  # type: ignore[misc]
         self.shipped = list(self.places)
 
     def prepack(self, **arrays: object) -> Program:
-        """This program with other constants."""
+        """This program with inputs fixed."""
         made: Program = super().prepack(**arrays)
         return made
 
     def _begin(self) -> None:
-        """The function has what it needs."""
+        """Nothing to prepare for C."""
 
     def _run_early(self) -> None:
-        """The function runs every kernel."""
+        """Nothing: the C function runs all kernels."""
 
     def run(self, memories: dict[str, object]) -> None:
-        """Call the function on arrays of bytes, and numbers, by argument name. Threads are serialized."""
+        """Call the C function on byte arrays and scalars by argument name; calls are serialized."""
         given = [np.ascontiguousarray(memories[p["name"]]) for p in (*self.inputs, *self.outputs)]
         given += [np.array([self.fixed[p["name"]]], np.int64) for p in self.manifest["arguments"] if p["role"] == "dim"]
         pointers = (ctypes.c_void_p * len(given))(*(a.ctypes.data for a in given))
@@ -122,20 +120,20 @@ class Program(Base):  # type: ignore[misc]
             raise RuntimeError(f"the kernel returned the error code {code}: {said}")
 
     def buffer(self, nbytes: int) -> np.ndarray:
-        """New memory, aligned as a cache line is."""
+        """Allocate cache-line-aligned memory."""
         raw = np.empty(nbytes + 64, np.uint8)
         start = -raw.ctypes.data % 64
         return raw[start : start + nbytes]
 
     def filled(self, data: np.ndarray) -> np.ndarray:
-        """New memory with these bytes."""
+        """Allocate memory initialized with ``data``."""
         content = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
         made = self.buffer(content.size)
         made[:] = content
         return made
 
     def inside(self, memory: np.ndarray, offset: int, nbytes: int) -> np.ndarray:
-        """A part of memory."""
+        """A slice of memory, in bytes."""
         return memory[offset : offset + nbytes]
 
     def read(self, memory: np.ndarray, array: np.ndarray) -> None:

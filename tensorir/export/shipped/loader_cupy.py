@@ -23,7 +23,7 @@ UNASKED = 48 << 10
 
 
 def sibling(name: str) -> ModuleType:
-    """A module of this folder, found by path."""
+    """Import a module of this folder by path."""
     spec = importlib.util.spec_from_file_location(name, HERE / f"{name}.py")
     if spec is None or spec.loader is None:
         raise ImportError(f"{name}.py is missing")
@@ -37,7 +37,7 @@ Base: Any = common.Base
 
 
 def missing() -> str:
-    """Why nothing runs here; "" where it does."""
+    """Reason why the program cannot run here; "" if it can."""
     try:
         return "" if cupy.cuda.runtime.getDeviceCount() else "there is no CUDA device"
     except Exception as error:  # the driver's own, or that of a library that is not there
@@ -76,7 +76,7 @@ class Program(Base):  # type: ignore[misc]
         cupy.cuda.get_current_stream().synchronize()
 
     def enqueue(self, memories: dict[str, object]) -> None:
-        """Launch all kernels on the current stream; what is on several at a time needs a workspace for each."""
+        """Launch all kernels on the current stream without waiting; concurrent calls need separate workspaces."""
         values = {**self.fixed, **memories}
         with self.lock:  # calls share the workspace
             for about, kernel in self.launches:
@@ -85,24 +85,24 @@ class Program(Base):  # type: ignore[misc]
                 kernel(tuple(about["grid"]), tuple(about["block"]), values_of, shared_mem=self.dynamic[about["name"]])
 
     def _map(self, kernel: dict[str, Any], m: dict[str, Any], values: dict[str, Any]) -> Any:
-        """A tensor map, encoded again where its array is at another address than the last time."""
+        """Tensor map argument, re-encoded if its array moved."""
         place, address = (kernel["name"], m["name"]), values[m["array"]].data.ptr
         if self.maps.get(place, (None,))[0] != address:
             self.maps[place] = address, self.encoded(address, **m)
         return self.maps[place][1]
 
     def buffer(self, nbytes: int) -> cupy.ndarray:
-        """New device memory."""
+        """Allocate device memory."""
         return cupy.empty(max(nbytes, 16), cupy.uint8)
 
     def filled(self, data: np.ndarray) -> cupy.ndarray:
-        """New device memory with these bytes."""
+        """Allocate device memory initialized with ``data``."""
         made = self.buffer(data.nbytes)
         made[: data.nbytes] = cupy.asarray(np.ascontiguousarray(data).reshape(-1).view(np.uint8))
         return made
 
     def inside(self, memory: cupy.ndarray, offset: int, nbytes: int) -> cupy.ndarray:
-        """A part of device memory."""
+        """A slice of device memory, in bytes."""
         return memory[offset : offset + nbytes]
 
     def read(self, memory: cupy.ndarray, array: np.ndarray) -> None:
@@ -110,19 +110,19 @@ class Program(Base):  # type: ignore[misc]
         array.reshape(-1).view(np.uint8)[:] = memory[: array.nbytes].get()
 
     def memory(self, a: cupy.ndarray) -> cupy.ndarray:
-        """A CuPy array is its memory."""
+        """The CuPy array itself."""
         return a
 
     def values(self, a: cupy.ndarray) -> cupy.ndarray:
-        """As it is: it is searched on the device."""
+        """The array itself; CuPy computes min and max on the device."""
         return a
 
     def place(self, a: cupy.ndarray) -> int:
-        """Its address."""
+        """Device address of an array."""
         return int(a.data.ptr)
 
     def shared(self, a: cupy.ndarray, b: cupy.ndarray) -> bool:
-        """True when two of them have bytes in common."""
+        """True if two arrays overlap in memory."""
         start, begin = int(a.data.ptr), int(b.data.ptr)
         return max(start, begin) < int(min(start + a.nbytes, begin + b.nbytes))
 
@@ -132,7 +132,7 @@ class Program(Base):  # type: ignore[misc]
 
 
 def candidates(manifest: dict[str, Any]) -> list[tuple[dict[str, Any], str | None]]:
-    """Programs that run on the current device and the files of their images, None for the text; the best first."""
+    """(program, image file or None for text) that run on the current device, best first."""
     about = manifest.get("cuda", {})
     programs = {"tuned": manifest} | ({"portable": {**manifest, **about["portable"]}} if "portable" in about else {})
     texts = {name: program["arch"] for name, program in programs.items() if program.get("arch")}
@@ -144,7 +144,7 @@ def candidates(manifest: dict[str, Any]) -> list[tuple[dict[str, Any], str | Non
 
 
 def loaded(program: dict[str, Any], image: str | None) -> list[tuple[dict[str, Any], Any]]:
-    """The kernels of a program with what launches them."""
+    """(kernel entry, CuPy function) of a program's kernels."""
     if image is None:
         text = (HERE / program["source"]).read_text(encoding="utf-8")
         module = cupy.RawModule(code=text, options=options_here(program), backend="nvrtc")
@@ -154,6 +154,6 @@ def loaded(program: dict[str, Any], image: str | None) -> list[tuple[dict[str, A
 
 
 def options_here(manifest: dict[str, Any]) -> tuple[str, ...]:
-    """Options for the compiler. On Hopper CuPy adds sm_90, and NVRTC accepts sm_90a next to it, from version 13 on."""
+    """NVRTC options; on Hopper CuPy adds sm_90, which NVRTC 13 and later accept next to sm_90a."""
     hopper = cupy.cuda.Device().compute_capability == "90" and cupy.cuda.nvrtc.getVersion() >= (13, 0)
     return (*manifest["options"], *(["-arch=sm_90a"] if hopper else []))

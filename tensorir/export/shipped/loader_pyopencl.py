@@ -28,7 +28,7 @@ CPUINFO = Path("/proc/cpuinfo")
 
 
 def sibling(name: str) -> ModuleType:
-    """A module of this folder, found by path."""
+    """Import a module of this folder by path."""
     spec = importlib.util.spec_from_file_location(name, HERE / f"{name}.py")
     if spec is None or spec.loader is None:
         raise ImportError(f"{name}.py is missing")
@@ -42,7 +42,7 @@ Base: Any = common.Base
 
 
 def missing() -> str:
-    """Why nothing runs here; "" where it does."""
+    """Reason why the program cannot run here; "" if it can."""
     try:
         return "" if any(p.get_devices() for p in cl.get_platforms()) else "there is no OpenCL device"
     except cl.Error as error:
@@ -50,7 +50,7 @@ def missing() -> str:
 
 
 def choose_device(kind: str) -> cl.Device:
-    """A device of the wanted kind, simulators last; the environment variable PYOPENCL_CTX decides where it is set."""
+    """An OpenCL device of ``kind``, simulators last; the environment variable PYOPENCL_CTX overrides."""
     if os.environ.get("PYOPENCL_CTX"):
         return cl.create_some_context(interactive=False).devices[0]
     wanted = cl.device_type.GPU if kind == "gpu" else cl.device_type.CPU
@@ -63,13 +63,13 @@ def choose_device(kind: str) -> cl.Device:
 
 
 def flags_here() -> set[str]:
-    """Features of this machine's processor, in the system's words; empty where it does not say."""
+    """CPU feature flags as the system names them; empty if unknown."""
     lines = CPUINFO.read_text(encoding="ascii", errors="replace").splitlines() if CPUINFO.exists() else []
     return next((set(line.split()) for line in lines if line.startswith("flags")), set())
 
 
 def extra_options(device: cl.Device) -> list[str]:
-    """PoCL's compiler may be older than the processor: say where it has AVX-512."""
+    """Options that enable AVX-512 in a PoCL whose compiler does not know the CPU."""
     if not device.type & cl.device_type.CPU or "portable computing" not in device.platform.name.lower():
         return []
     return ["-DTENSORIR_AVX512"] if flags_here() >= {"avx512f", "avx512bw", "avx512dq", "avx512vl"} else []
@@ -127,16 +127,16 @@ class Program(Base):  # type: ignore[misc]
             self.queue.finish()
 
     def check_process(self) -> None:
-        """In the child of a fork the driver's threads are missing, and it would be waited for in vain."""
+        """Raise in a forked child, where driver threads are missing and waiting would hang."""
         if os.getpid() != self.process:
             raise RuntimeError("this program was made before the process forked; make one in the child")
 
     def buffer(self, nbytes: int) -> cl.Buffer:
-        """New device memory."""
+        """Allocate device memory."""
         return cl.Buffer(self.context, cl.mem_flags.READ_WRITE, max(nbytes, 16))
 
     def filled(self, data: np.ndarray) -> cl.Buffer:
-        """New device memory with these bytes."""
+        """Allocate device memory initialized with ``data``."""
         self.check_process()
         made = self.buffer(data.nbytes)
         if data.nbytes:
@@ -144,7 +144,7 @@ class Program(Base):  # type: ignore[misc]
         return made
 
     def inside(self, memory: cl.Buffer, offset: int, nbytes: int) -> cl.Buffer:
-        """A part of device memory."""
+        """A sub-buffer of device memory."""
         return memory.get_sub_region(offset, max(nbytes, 1))
 
     def read(self, memory: cl.Buffer, array: np.ndarray) -> None:
@@ -153,16 +153,16 @@ class Program(Base):  # type: ignore[misc]
             cl.enqueue_copy(self.queue, array, memory)
 
     def memory(self, a: cl_array.Array) -> object:
-        """The memory of a pyopencl array."""
+        """Buffer of a pyopencl array."""
         base: Any = a.base_data
         return base if a.offset == 0 else base.get_sub_region(a.offset, max(a.nbytes, 1))
 
     def place(self, a: cl_array.Array) -> int:
-        """Its offset in its memory."""
+        """Byte offset of an array in its buffer."""
         return int(a.offset)
 
     def shared(self, a: cl_array.Array, b: cl_array.Array) -> bool:
-        """True when two of them have bytes in common."""
+        """True if two arrays overlap in memory."""
         (base, start), (memory, begin) = whole(a), whole(b)
         return bool(base == memory and max(start, begin) < min(start + a.nbytes, begin + b.nbytes))
 
@@ -171,7 +171,7 @@ class Program(Base):  # type: ignore[misc]
         return cl_array.empty(self.queue, shape, dtype)
 
     def ready(self, arrays: list[cl_array.Array]) -> None:
-        """Refuse arrays of another context, and wait for what is still to be written to them."""
+        """Raise for arrays of another context, and wait for pending writes to them."""
         for a in arrays:
             if a.context != self.context:
                 raise ValueError("the arrays are in another context than the program: make it with their queue")
@@ -181,7 +181,7 @@ class Program(Base):  # type: ignore[misc]
 
 
 def whole(a: cl_array.Array) -> tuple[object, int]:
-    """The memory that holds a pyopencl array, of which its buffer may be a part; where it starts there."""
+    """(top-level buffer of a pyopencl array, byte offset in it)."""
     memory: Any = a.base_data
     start = a.offset
     parent = None if memory is None else memory.associated_memobject

@@ -1,4 +1,4 @@
-"""The kernels of this folder as a package of its name: ``import FOLDER`` with the folder's parent on ``sys.path``.
+"""``__init__`` of this folder as a package: ``import FOLDER`` with the folder's parent on ``sys.path``.
 
 It imports nothing until a name is asked for: ``Program`` of ``loader.py``, or ``Programs`` of ``dispatch.py``; ``call``
 of ``door_jax.py`` where there is one. Where there is ``door_torch.py`` and torch is installed, that one is imported: it

@@ -1,4 +1,4 @@
-"""Programs of this folder's loaders on addresses: what frameworks give that bring their own arrays."""
+"""Runs this folder's loaders on raw memory addresses, as frameworks pass them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HERE = Path(__file__).resolve().parent
 
 
 def sibling(name: str) -> ModuleType:
-    """A module of this folder, found by path."""
+    """Import a module of this folder by path."""
     spec = importlib.util.spec_from_file_location(name, HERE / f"{name}.py")
     if spec is None or spec.loader is None:
         raise ImportError(f"{name}.py is missing")
@@ -31,12 +31,12 @@ common = sibling("common")
 
 
 def loader_of(manifest: Mapping[str, object], language: str) -> ModuleType:
-    """The folder's loader of a language."""
+    """Loader module of a language."""
     return sibling("loader" if manifest["language"] == language else f"loader_{language}")
 
 
 def at_address(address: int, nbytes: int) -> np.ndarray:
-    """The bytes of the host at an address, which somebody else keeps alive."""
+    """Host memory at an address as a byte array; not kept alive."""
     memory: Any = (ctypes.c_uint8 * nbytes).from_address(address) if nbytes else b""
     return np.frombuffer(memory, np.uint8)
 
@@ -47,9 +47,9 @@ def nbytes_of(p: Mapping[str, Any]) -> int:
 
 
 class Loaded:
-    """A program of a loader as a body: memory of the processor is copied to its device and back.
+    """A loader's program called with host addresses; data is copied to its device and back.
 
-    The program is made at the first call: a process that forks before it can call it in both.
+    The program is created at the first call, so that a process may fork before.
     """
 
     def __init__(self, make: Any) -> None:
@@ -61,7 +61,7 @@ class Loaded:
             return self.make()
 
     def at(self, buffers: Sequence[Any]) -> tuple[Any, Sequence[Any]]:
-        """The program at the extents that come after the arguments, and these."""
+        """(program at the extents that follow the arguments, the arguments)."""
         program = self.program()
         dims = [d["name"] for d in program.manifest.get("dims", ())]
         if not dims:
@@ -87,7 +87,9 @@ class Loaded:
 
 
 class Enqueued(Loaded):
-    """A program of ``loader_cupy.py`` as a body: on a stream, with the caller's workspace. Not yet run on a GPU."""
+    """A ``loader_cupy.py`` program called with device addresses, on a stream, with the caller's workspace. Not yet run
+    on a GPU.
+    """
 
     def __call__(self, buffers: Sequence[Any], stream: int = 0, workspace: int = 0, packed: object = None) -> None:
         import cupy
@@ -103,13 +105,13 @@ class Enqueued(Loaded):
             program.enqueue(memories)
 
     def array(self, cupy: ModuleType, address: int, nbytes: int) -> object:
-        """Memory of the GPU as the loader passes it."""
+        """Device memory at an address as a CuPy array."""
         memory = cupy.cuda.UnownedMemory(address, max(nbytes, 1), None)
         return cupy.ndarray((nbytes,), cupy.uint8, cupy.cuda.MemoryPointer(memory, 0))
 
 
 def spaces(about: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """A program's arrays between its kernels, given by the caller; those made once for all calls stay its own."""
+    """Intermediate arrays of a program supplied by the caller; packed ones stay with the program."""
     late = {p["name"] for p in about["arguments"] if p["role"] in ("input", "scalar")}
     every = {p["name"]: p for p in about["arguments"] if p["role"] == "workspace"}
     once = [common.arrays_of(k) for k in about["kernels"] if k["once"]]
@@ -120,7 +122,7 @@ def spaces(about: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def rooms(about: Mapping[str, Any]) -> int | str:
-    """Bytes of all that the caller gives for ``spaces``; an expression of dims where calls decide extents."""
+    """Bytes of all ``spaces``, an expression of dims if extents vary."""
     if not about.get("dims"):
         return sum(map(room, spaces(about)))
     sizes = [(*(f"({e})" for e in p["shape"]), str(common.dtype_of(p["dtype"]).itemsize)) for p in spaces(about)]
@@ -128,5 +130,5 @@ def rooms(about: Mapping[str, Any]) -> int | str:
 
 
 def room(p: Mapping[str, object]) -> int:
-    """Bytes of a workspace with what keeps the next one aligned."""
+    """Bytes of a workspace array, rounded up for alignment."""
     return -(-nbytes_of(p) // 256) * 256

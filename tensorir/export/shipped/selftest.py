@@ -25,11 +25,11 @@ CANARY, NAN = 0xA5, 0xFF
 
 
 class WrongError(Exception):
-    """The program does not do what it should."""
+    """The program gives wrong results."""
 
 
 def load(name: str = "loader") -> ModuleType:
-    """A module of this folder, found by path; nothing is written next to it."""
+    """Import a module of this folder by path, writing no bytecode."""
     sys.dont_write_bytecode = True
     spec = importlib.util.spec_from_file_location(f"exported_{name}", HERE / f"{name}.py")
     if spec is None or spec.loader is None:
@@ -40,7 +40,7 @@ def load(name: str = "loader") -> ModuleType:
 
 
 def integers(count: int, low: int, high: int, seed: int) -> np.ndarray:
-    """``count`` integers in ``low ... high``: a mixed counter, the same on every machine."""
+    """``count`` pseudo-random integers in ``low ... high`` from a hashed counter, equal on every machine."""
     x = np.arange(1, count + 1, dtype=np.uint64) + np.uint64((seed * 0x9E3779B97F4A7C15) % 2**64)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         x = (x ^ (x >> np.uint64(shift))) * np.uint64(factor)
@@ -49,7 +49,7 @@ def integers(count: int, low: int, high: int, seed: int) -> np.ndarray:
 
 
 def stored(values: np.ndarray, dtype: str) -> np.ndarray:
-    """Integers in a dtype as its storage; bfloat16 is the upper half of float32, of 8 bits there are few enough."""
+    """Integers in the storage format of a dtype (bit patterns for narrow floats)."""
     if dtype.startswith("float8_"):
         every = as_double(np.arange(0x7C, dtype=np.uint8), dtype)
         return np.asarray(np.searchsorted(every, np.abs(values)) + 0x80 * (values < 0), np.uint8)
@@ -59,7 +59,7 @@ def stored(values: np.ndarray, dtype: str) -> np.ndarray:
 
 
 def as_double(array: np.ndarray, dtype: str) -> np.ndarray:
-    """Values for comparison within a tolerance."""
+    """Stored values as float64, for comparisons."""
     if dtype.startswith("float8_"):
         return of_8_bits(array, 3 if dtype == "float8_e4m3" else 2)
     if dtype == "bfloat16":
@@ -68,7 +68,7 @@ def as_double(array: np.ndarray, dtype: str) -> np.ndarray:
 
 
 def of_8_bits(array: np.ndarray, mantissa: int) -> np.ndarray:
-    """The values of floats of 8 bits: e4m3, with 3 bits of mantissa and no infinities, or e5m2."""
+    """Values of 8-bit floats: e4m3 (3 mantissa bits, no infinities) or e5m2."""
     size, bias = array.astype(np.int64) & 0x7F, 7 if mantissa == 3 else 15
     exponent, rest = size >> mantissa, size & ((1 << mantissa) - 1)
     value = np.ldexp(
@@ -82,7 +82,7 @@ def of_8_bits(array: np.ndarray, mantissa: int) -> np.ndarray:
 
 
 def run_guarded(program: Any, inputs: dict[str, np.ndarray], poison: int) -> dict[str, np.ndarray]:
-    """The outputs of a run between canaries; WrongError when one of them, or an input, was written."""
+    """Outputs of a run with guard bytes around buffers; WrongError if those or an input changed."""
     memories: dict[str, Any] = {}
     wholes: dict[str, Any] = {}
     hosts: dict[str, Any] = {}
@@ -180,7 +180,7 @@ def test(targets: Sequence[str]) -> str:
 
 
 def runnable(runner: str) -> tuple[Any, str]:
-    """The module that runs a target; why it cannot run here, "" where it can."""
+    """(module that runs a target, reason why it cannot run here or "")."""
     try:
         module = load(runner)
     except ModuleNotFoundError as error:
@@ -191,7 +191,7 @@ def runnable(runner: str) -> tuple[Any, str]:
 
 
 def run_all(module: ModuleType, manifest: dict[str, Any]) -> str:
-    """Run every case of every program by one loader; what was tested."""
+    """Run every case of every program by one loader; returns a summary."""
     if "programs" in manifest:
         programs = load("dispatch").Programs()
         tested = [chosen(programs, n).manifest["selftest"] for n in range(len(manifest["programs"]))]
@@ -205,7 +205,7 @@ def run_all(module: ModuleType, manifest: dict[str, Any]) -> str:
 
 
 def chosen(programs: Any, number: int) -> Any:
-    """The program that is chosen for the shape of this one, after running it; WrongError when it is another."""
+    """The program that dispatch selects for shape ``number``; WrongError if it is the wrong one."""
     about = programs.manifest["programs"][number]
     said = " ".join(f"{name}={value}" for name, value in about["parameters"].items())
     kernel = programs.choose(**about["parameters"])
@@ -228,7 +228,7 @@ def run_cases(whole: Any) -> None:
 
 
 def run_case(whole: Any, case: dict[str, Any], poisons: Sequence[int]) -> None:
-    """Run a program on the inputs of a case, at its extents, and compare; outputs hold ``poisons`` before."""
+    """Run one case and compare; outputs are prefilled with ``poisons``."""
     manifest, inputs = whole.manifest, dict[str, Any]()
     arguments = shaped(manifest["arguments"], case.get("dims"))
     for n, about in enumerate(case.get("inputs", manifest["selftest"]["inputs"])):
@@ -255,7 +255,7 @@ def run_case(whole: Any, case: dict[str, Any], poisons: Sequence[int]) -> None:
 
 
 def shaped(arguments: list[dict[str, Any]], dims: dict[str, int] | None) -> list[dict[str, Any]]:
-    """The arguments where dims have these values."""
+    """Arguments with shapes evaluated at given dims."""
     if dims is None:
         return arguments
     values = load("extents").values
@@ -263,13 +263,13 @@ def shaped(arguments: list[dict[str, Any]], dims: dict[str, int] | None) -> list
 
 
 def scalar(array: np.ndarray, p: dict[str, Any]) -> Any:
-    """A scalar argument as the kernel takes it: floats of 8 and 16 bits as float32."""
+    """A scalar argument as kernels take it, narrow floats as float32."""
     narrow = "float" in p["dtype"] and array.itemsize < 4
     return (as_double(array.reshape(1), p["dtype"]).astype(np.float32)[0]) if narrow else array[()]
 
 
 def main(targets: Sequence[str] = ()) -> int:
-    """Exit status."""
+    """Run the self-test; returns the exit status."""
     try:
         print(test(targets))
     except Exception as error:

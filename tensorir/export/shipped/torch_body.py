@@ -1,4 +1,4 @@
-"""Kernels of this folder for ``door_torch.py``: a ``Kernel`` for the processor, and one for a GPU."""
+"""Creates the ``Kernel`` objects of this folder for ``door_torch.py``, for CPU and GPU tensors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ HERE = Path(__file__).resolve().parent
 
 
 def sibling(name: str) -> ModuleType:
-    """A module of this folder, found by path."""
+    """Import a module of this folder by path."""
     spec = importlib.util.spec_from_file_location(name, HERE / f"{name}.py")
     if spec is None or spec.loader is None:
         raise ImportError(f"{name}.py is missing")
@@ -27,35 +27,35 @@ loader_of = pointers.loader_of
 
 
 def languages(manifest: Mapping[str, Any]) -> list[str]:
-    """Of the programs in this folder."""
+    """Languages of this folder's programs."""
     return [manifest["language"], *manifest.get("bodies", {})]
 
 
 def used_once(about: Mapping[str, Any]) -> set[str]:
-    """Names of what kernels that run once read and write."""
+    """Names of arrays that "once" kernels read or write."""
     return {name for k in about["kernels"] if k["once"] for name in common.arrays_of(k)}
 
 
 def packed_bytes(about: Mapping[str, Any], names: set[str]) -> int:
-    """``NAME_packed_bytes`` of the header: each array from a multiple of 64 on."""
+    """``NAME_packed_bytes`` of the C header: total size, arrays aligned to 64 bytes."""
     kept = [p for p in about["arguments"] if p["role"] == "workspace" and p["name"] in names]
     return sum(-(-pointers.nbytes_of(p) // 64) * 64 for p in kept)
 
 
 def gradients() -> dict[str, list[object]]:
-    """By input, the kernels for its gradient: those of the folders in this one."""
+    """{input: gradient kernels}, from subfolders."""
     inside = common.read_manifest().get("backward", {})
     bodies = {of: sibling(f"{about['folder']}/torch_body") for of, about in inside.items()}
     return {of: list(body.kernels(body.common.read_manifest())) for of, body in bodies.items()}
 
 
 def extents(about: Mapping[str, Any]) -> object:
-    """The module that reads and evaluates extents, where calls decide some."""
+    """Module that evaluates extents, None if all are constant."""
     return common.extents() if about.get("dims") else None
 
 
 def kernels(manifest: Mapping[str, Any]) -> Iterator[object]:
-    """For the processor one, in C where it can be, and for the GPU one."""
+    """Yield the CPU kernel (in C if possible) and the GPU kernel."""
     there, why = languages(manifest), ""
     if "c" in there:
         try:
@@ -82,7 +82,7 @@ def kernels(manifest: Mapping[str, Any]) -> Iterator[object]:
 
 
 def doors(manifest: Mapping[str, Any]) -> object:
-    """By which kernels in C are called without Python; None where PyTorch, or the library, has none."""
+    """The Doors by which PyTorch calls C kernels without Python; None if unsupported."""
     if "c" not in languages(manifest):
         return None
     try:

@@ -1,4 +1,6 @@
-"""Kernels in C for ``torch_operator.py``: called through ctypes, or by the dispatcher itself (``door_torch.c``)."""
+"""C kernels as bodies for ``torch_operator.py``: called through ctypes, or directly by the dispatcher
+(``door_torch.c``).
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ import torch
 
 
 class Call(ctypes.Structure):
-    """``tir_call``: how a C kernel is to be run."""
+    """ctypes mirror of ``tir_call``: threads, workspace and stream of a call."""
 
     _fields_ = (
         ("size", ctypes.c_size_t),
@@ -31,12 +33,12 @@ NUMBERS = {
 
 
 class CBody:
-    """A body of ``int NAME(const tir_call *, void *const *buffers)``.
+    """Body that calls ``int NAME(const tir_call *, void *const *buffers)``.
 
-    function: of ctypes
-    about:    as for ``Kernel``
-    errors:   what its codes mean
-    pack:     ``NAME_pack``, ``NAME_packed`` and ``NAME_packed_bytes`` where kernels run once, else None
+    function: its ctypes function
+    about:    manifest entry, as for ``Kernel``
+    errors:   meanings of return codes
+    pack:     (``NAME_pack``, ``NAME_packed``, ``NAME_packed_bytes``) if kernels run once, else None
     """
 
     def __init__(
@@ -72,9 +74,9 @@ class CBody:
         cls, library: ctypes.CDLL, name: str, about: Mapping[str, object], packed: int,
         errors: Mapping[int, str] | None = None, kept: object = None,
     ) -> CBody:  # fmt: skip
-        """Of the function ``name`` of a library.
+        """CBody for function ``name`` of a library.
 
-        packed: ``NAME_packed_bytes``, 0 where nothing is packed;  kept: what has to live as long as the body
+        packed: ``NAME_packed_bytes``, 0 without packing;  kept: object to keep alive
         """
         pack = (library[f"{name}_pack"], library[f"{name}_packed"], packed) if packed else None
         made = cls(library[name], about, errors, pack)
@@ -103,7 +105,7 @@ class CBody:
         return room
 
     def call(self) -> int:
-        """The address of a ``tir_call`` for as many threads as PyTorch uses."""
+        """Address of a ``tir_call`` with PyTorch's number of threads."""
         threads = torch.get_num_threads()
         found = self.calls.get(threads)
         if found is None:
@@ -112,7 +114,7 @@ class CBody:
         return int(found[1])
 
     def places(self, buffers: Sequence[object]) -> tuple[ctypes.Array[ctypes.c_void_p], object]:
-        """``buffers`` in C, and what it points to apart from memory of tensors."""
+        """(C array of ``buffers``' addresses, object that keeps scalars alive)."""
         if not self.scalars:
             return self.pointers(*buffers), None
         numbers = [(n, number(dtype, buffers[n])) for n, dtype in self.scalars if buffers[n] is not None]
@@ -122,13 +124,13 @@ class CBody:
         return self.pointers(*buffers), numbers
 
     def failed(self, code: int) -> None:
-        """Raise what an error code says."""
+        """Raise the error for a return code."""
         said = self.errors.get(code, f"error {code}") if self.why is None else self.why().decode("utf-8", "replace")
         raise RuntimeError(f"{self.name}: {said}")
 
 
 def number(dtype: str, value: object) -> Any:
-    """A number in memory, as kernels take it."""
+    """A scalar stored in memory as kernels take it."""
     if dtype in NUMBERS:
         return NUMBERS[dtype](value)
     kind = getattr(torch, {"float8_e4m3": "float8_e4m3fn"}.get(dtype, dtype))
@@ -136,7 +138,7 @@ def number(dtype: str, value: object) -> Any:
 
 
 def coded(extent: Any, known: Sequence[str]) -> int:
-    """A constant extent, or -1 - k for number k of what a call evaluates."""
+    """A constant extent itself, or -1 - k for item k of ``known``."""
     return -1 - known.index(extent) if isinstance(extent, str) else int(extent)
 
 
@@ -145,7 +147,7 @@ MOST, DIMS = 64, 16
 
 
 class DoorArgument(ctypes.Structure):
-    """``argument`` of ``door_torch.c``."""
+    """ctypes mirror of ``argument`` in ``door_torch.c``."""
 
     _fields_ = (
         ("name", ctypes.c_char_p),
@@ -162,7 +164,7 @@ class DoorArgument(ctypes.Structure):
 
 
 class Door(ctypes.Structure):
-    """``door`` of ``door_torch.c``."""
+    """ctypes mirror of ``door`` in ``door_torch.c``."""
 
     _fields_ = (
         ("name", ctypes.c_char_p),
@@ -210,7 +212,7 @@ class Doors:
         self.kept: list[Any] = []
 
     def takes(self, kernel: Any) -> bool:
-        """True when a kernel can be called by a door: one in C. What is packed for one is then given last."""
+        """True for C kernels, which the dispatcher can call directly; packed inputs are passed last."""
         every = (*kernel.given, *kernel.results, *kernel.dims)
         plain = all(a.dtype in PASSED for a in kernel.given if a.role == "scalar")
         small = len(every) < MOST and all(len(a.shape) <= DIMS for a in (*kernel.given, *kernel.results))
@@ -219,7 +221,7 @@ class Doors:
         return in_c and plain and small and bool(self.free)
 
     def open(self, name: str, kernel: Any) -> tuple[int, Any]:
-        """Register a kernel; its slot, and what closes it."""
+        """Register a kernel; (slot, library object that unregisters it)."""
         slot = self.free.pop()
         self.fill(slot, kernel)
         space, _, last = name.partition("::")
@@ -229,12 +231,12 @@ class Doors:
         return slot, library
 
     def close(self, slot: int, library: ctypes.CDLL) -> None:
-        """Take it back."""
+        """Unregister a kernel and free its slot."""
         self.library.tir_door_close(library)
         self.free.append(slot)
 
     def fill(self, slot: int, kernel: Any) -> None:
-        """Compute by this kernel in a slot from now on."""
+        """Replace the kernel of a slot."""
         body, packs = kernel.body, kernel.packs is not None
         given = [*kernel.given, *([kernel.packed_argument(body.nbytes)] if packs else [])]
         functions: tuple[Any, ...] = (body.function, body.rest if packs else None, body.why, *body.tells)

@@ -1,4 +1,4 @@
-"""Gradients of an operator of ``torch_operator.py``: its kernel at PyTorch's Autograd key, and that of vmap.
+"""Autograd and vmap support of ``torch_operator.py`` operators.
 
 Nothing is lost in silence: what has a backward is recorded (also for ``torch.func``, which nests), a tensor of which
 the gradient would be lost is refused by name, and so are second derivatives and tangents (forward mode).
@@ -16,7 +16,7 @@ from torch.autograd import forward_ad, function
 
 
 def autograd_kernel(operator: Any) -> Callable[..., Any]:
-    """The kernel at the Autograd key: below it at once where nothing requires a gradient."""
+    """Function for PyTorch's Autograd dispatch key; passes through if no input requires a gradient."""
     below, redispatch = torch._C._after_autograd_keyset, operator.op._handle.redispatch_boxed
     tensors, recorded = operator.tensors, recording(operator)
     plain = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU).raw_repr()  # nothing traces, or transforms
@@ -41,7 +41,7 @@ def autograd_kernel(operator: Any) -> Callable[..., Any]:
 
 
 def check_gradients(operator: Any, given: Sequence[object]) -> None:
-    """Refuse an input that requires a gradient which nothing computes: it would be lost."""
+    """Raise for an input that requires a gradient without a kernel for it."""
     check_tangents(operator, given)
     for n in () if operator.of else operator.tensors:  # a gradient's own is refused when it is asked for
         name = operator.names[n]
@@ -55,7 +55,7 @@ def check_gradients(operator: Any, given: Sequence[object]) -> None:
 
 
 def check_tangents(operator: Any, given: Sequence[object]) -> None:
-    """Refuse a tensor with a tangent: gradients are computed backward only."""
+    """Raise for forward-mode tangents, which are unsupported."""
     if forward_ad._current_level < 0 or not operator.differentiable:
         return
     for n in operator.tensors:
@@ -68,7 +68,7 @@ def check_tangents(operator: Any, given: Sequence[object]) -> None:
 
 
 def recording(operator: Any) -> Callable[..., Any]:
-    """The operator below Autograd, recorded for the backward pass: of the dispatcher's keys and what is given."""
+    """autograd.Function wrapper of the operator, given dispatch keys and arguments."""
 
     def forward(ctx: Any, below: Any, *given: Any) -> Any:
         with ExitStack() as modes:
@@ -97,7 +97,7 @@ def recording(operator: Any) -> Callable[..., Any]:
 
 
 def save(operator: Any, ctx: Any, given: Sequence[object], made: Sequence[Any]) -> None:
-    """Keep what the gradients that are needed take."""
+    """Save tensors needed by the required gradients in ``ctx``."""
     if operator.of:
         return
     wanted = [n for n, needed in zip(operator.names, ctx.needs_input_grad[1:], strict=True) if needed]
@@ -112,7 +112,7 @@ def save(operator: Any, ctx: Any, given: Sequence[object], made: Sequence[Any]) 
 
 
 def differentiate(operator: Any, ctx: Any, incoming: Sequence[object]) -> list[torch.Tensor | None]:
-    """The gradient of each input that needs one; by operators, which refuse to be differentiated again."""
+    """Gradient of each input that requires one; raises for second derivatives."""
     if operator.of:
         message = f"{operator.of}: no second derivative (that of {operator.name} was asked for)"
         raise operator.refuse("launch.second-derivative", message, RuntimeError)
@@ -129,7 +129,7 @@ def differentiate(operator: Any, ctx: Any, incoming: Sequence[object]) -> list[t
 
 
 def batched(operator: Any, info: Any, dims: Sequence[int | None], *given: Any) -> tuple[object, object]:
-    """The rule of ``torch.vmap``: the kernel for each item, one after the other; results, and where items are."""
+    """(results, batch dimensions): ``torch.vmap`` rule that calls the kernel item by item."""
     if not info.batch_size:
         raise operator.refuse("launch.shape", f"{operator.name}: torch.vmap over no items")
     pairs = list(zip(given, dims, strict=True))
@@ -141,7 +141,7 @@ def batched(operator: Any, info: Any, dims: Sequence[int | None], *given: Any) -
 
 
 def check_gradient(made: Any, of: str, derived: Any) -> None:
-    """A backward computes one gradient, of the shape and type of its input, from what there is."""
+    """Raise unless a gradient kernel's arguments and result fit the operator."""
     inputs = [a.name for a in made.kernels[0].given if a.role == "input" and a.kind.is_floating_point]
     code, what = "torch.backward", f"{made.name}, backward of {of}"
     if of not in inputs:
@@ -163,7 +163,7 @@ def check_gradient(made: Any, of: str, derived: Any) -> None:
 
 
 def check_alike(made: Any, what: str, a: Any, b: Any) -> None:
-    """Refuse an argument of a backward that is not like its namesake."""
+    """Raise unless argument ``a`` of a gradient kernel matches ``b``, its namesake."""
     if (a.dtype, a.shape) != (b.dtype, b.shape):
         message = f"{what} is {a.dtype}{list(a.shape)}, {b.name} is {b.dtype}{list(b.shape)}"
         raise made.refuse("torch.backward", message)

@@ -1,4 +1,4 @@
-"""Kernels for operators of PyTorch: what checks tensors, makes them contiguous, and calls what computes.
+"""``Kernel`` for PyTorch operators: validates tensors, makes them contiguous, and calls a ``Body`` on addresses.
 
 It needs PyTorch alone. What computes is a ``Body``: a callable on addresses. Arguments are described as in
 ``manifest.json``.
@@ -41,7 +41,7 @@ class Body(Protocol):
 
 
 class Argument(NamedTuple):
-    """An argument of an operator: its name, and what fits it."""
+    """Name, role, dtype and shape of an operator's argument."""
 
     name: str
     dtype: str
@@ -52,14 +52,14 @@ class Argument(NamedTuple):
 
     @classmethod
     def of(cls, about: Mapping[str, Any]) -> Argument:
-        """Of an argument as a manifest describes it."""
+        """Argument from its manifest entry."""
         kind = getattr(torch, DTYPES.get(about["dtype"], about["dtype"]))
         shape = tuple(about["shape"])
         return cls(about["name"], about["dtype"], shape, about["role"], int(about.get("align") or 1), kind)
 
     @property
     def written(self) -> str:
-        """As it stands in a schema."""
+        """Its text in an operator schema."""
         if self.role != "scalar":
             return f"Tensor {self.name}"
         kind = "bool" if self.dtype == "bool" else "float" if self.kind.is_floating_point else "SymInt"
@@ -67,18 +67,18 @@ class Argument(NamedTuple):
 
 
 def plainly(_code: str, message: str, kind: type[Exception]) -> Exception:
-    """The error of folders that run alone."""
+    """Default error factory of exported folders: ``kind(message)``."""
     return kind(message)
 
 
 class Kernel:
-    """One way to compute, for arguments of certain shapes.
+    """One implementation of an operator, for certain shapes and a device.
 
-    about:   ``arguments`` as in a manifest, and of it ``gathers``, ``dims`` and ``workspace_bytes`` where there are;
-             ``held``: names of the inputs that kernels which run once read
-    body:    see ``Body``; where there are dims their extents come after the outputs
-    device:  where its tensors are: "cpu", "cuda", or one GPU, "cuda:0"
-    extents: the module that reads and evaluates expressions of dims
+    about:   manifest entry: ``arguments``, and if present ``gathers``, ``dims``, ``workspace_bytes``; ``held``: inputs
+             read by "once" kernels
+    body:    see ``Body``; dims follow the outputs
+    device:  of its tensors: "cpu", "cuda", or "cuda:0"
+    extents: module that evaluates expressions of dims
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class Kernel:
         self.empty = all(0 in a.shape for a in self.results)
 
     def at(self, sizes: Mapping[str, Any]) -> Kernel:
-        """This kernel for tensors whose dims have these extents, which may be symbols of a tracer."""
+        """This kernel at given dims, possibly tracer symbols."""
         key = tuple(sizes.values())
         symbols = any(isinstance(n, torch.SymInt) for n in key)
         if not symbols and key in self.made:
@@ -124,7 +124,7 @@ class Kernel:
         return made
 
     def told(self, given: Sequence[Any]) -> dict[str, Any]:
-        """The extents that tensors have where arguments have dims; refuses those that disagree or are out of range."""
+        """{dim: value} from tensor shapes; raises if inconsistent or out of range."""
         pairs = [(a, v) for a, v in zip(self.given, given, strict=True) if a.role != "scalar"]
         found, faults = self.extents.told((a.name, a.shape, tuple(v.shape)) for a, v in pairs)
         if faults:
@@ -143,7 +143,7 @@ class Kernel:
         return {d["name"]: found[d["name"]][0] for d in self.dims}
 
     def here(self, given: Sequence[Any]) -> Kernel:
-        """This kernel for tensors that are no others but for their extents."""
+        """This kernel at the dims of these tensors."""
         if not self.dims:
             return self
         found = self.unlike(given)
@@ -174,7 +174,7 @@ class Kernel:
         return made[0] if len(made) == 1 else tuple(made)
 
     def taken(self, given: Sequence[torch.Tensor]) -> tuple[list[torch.Tensor | None], list[object]]:
-        """The tensors that the body works on, which stay alive as long as the list does, and their addresses."""
+        """(contiguous tensors to keep alive, addresses for the body)."""
         if self.dims:
             return self.here(given).taken(given)
         tensors: list[Any] = []
@@ -201,28 +201,28 @@ class Kernel:
         return tensors, buffers
 
     def is_here(self, value: torch.Tensor) -> bool:
-        """True when a tensor is on the device."""
+        """True if a tensor is on this kernel's device."""
         index = self.device.index
         return bool(value.device.type == self.device.type and index in (None, value.device.index))
 
     def moved(self, value: torch.Tensor) -> torch.Tensor:
-        """A tensor at an address that kernels can use."""
+        """A contiguous, aligned version of a tensor."""
         if value.numel() and not value.data_ptr():
             raise self.refuse("launch.type", "a tensor without memory (fake or meta) reached the kernel", TypeError)
         return value.clone()
 
     def packing_each_time(self) -> Kernel:
-        """The same, of which no weights are kept packed."""
+        """This kernel without cached packed weights."""
         made = copy.copy(self)
         made.packs = None
         return made
 
     def packed_argument(self, nbytes: int) -> Argument:
-        """The packed inputs, as an argument."""
+        """Argument that holds packed inputs as bytes."""
         return Argument("packed", "uint8", (nbytes,), "input", 64, torch.uint8)
 
     def enqueue(self, buffers: Sequence[object], where: object) -> None:
-        """On PyTorch's current stream, without waiting for it. Not yet run on a GPU."""
+        """Run the body on PyTorch's current stream without waiting. Not yet run on a GPU."""
         stream = torch.cuda.current_stream(where).cuda_stream
         workspace = torch.empty(self.workspace_bytes, dtype=torch.uint8, device=where) if self.workspace_bytes else None
         with torch.cuda.device(where):
@@ -255,7 +255,7 @@ class Kernel:
             raise self.refuse("launch.index-range", message, IndexError)
 
     def check_number(self, a: Argument, value: object) -> None:
-        """Refuse an integer that its type does not hold."""
+        """Raise for an integer that overflows its argument's dtype."""
         if a.kind.is_floating_point or a.dtype == "bool":
             return
         limits = torch.iinfo(a.kind)
@@ -263,7 +263,7 @@ class Kernel:
             raise self.refuse("launch.dtype", f"{a.name}: expected a {a.dtype}, got {value}", ValueError)
 
     def refused(self, given: Sequence[object]) -> None:
-        """Refuse what a call refuses."""
+        """Raise the errors of a call with these arguments."""
         found = self.misfit(given)
         if found is not None:
             raise found from None
@@ -277,22 +277,22 @@ class Kernel:
             self.check_gather(position, given[position], limit, into, part)
 
     def fits(self, given: Sequence[object]) -> bool:
-        """True when types, shapes and the device are those of this kernel."""
+        """True if dtypes, shapes and device match this kernel."""
         if self.dims:
             return self.misfit(given) is None
         pairs = zip(self.given, given, strict=True)
         return all(a.role == "scalar" or self.fits_one(a, v) for a, v in pairs)
 
     def fits_one(self, a: Argument, value: torch.Tensor) -> bool:
-        """True when a tensor is what is expected, here or (``could_be_here``) nowhere."""
+        """True if a tensor matches argument ``a``, on this device or without memory."""
         return value.dtype is a.kind and tuple(value.shape) == a.shape and self.could_be_here(value)
 
     def could_be_here(self, value: torch.Tensor) -> bool:
-        """True when a tensor is on the device, or without memory."""
+        """True if a tensor is on this device or without memory ("meta")."""
         return value.device.type == "meta" or self.is_here(value)
 
     def misfit(self, given: Sequence[object]) -> Exception | None:
-        """The error for the first argument that does not fit; all may be without memory, on the device "meta"."""
+        """Exception for the first argument that does not fit, None if all do."""
         if self.dims:
             try:
                 return self.here(given).misfit(given)
@@ -301,7 +301,9 @@ class Kernel:
         return self.unlike(given)
 
     def unlike(self, given: Sequence[object]) -> Exception | None:
-        """The error for the first argument that does not fit, whatever its extents are where dims are declared."""
+        """Exception for the first argument that does not fit, disregarding extents declared as dims; None if
+        all fit.
+        """
         meta = all(v.device.type == "meta" for v in given if isinstance(v, torch.Tensor))
         for a, value in zip(self.given, given, strict=True):
             if a.role == "scalar":
@@ -322,12 +324,12 @@ class Kernel:
         return None
 
     def another_shape(self, a: Argument, value: torch.Tensor) -> str:
-        """The message on a wrong shape."""
+        """Error message for a wrong shape."""
         wanted = f"({', '.join(map(str, a.shape))}{',' * (len(a.shape) == 1)})"
         return f"{a.name}: expected shape {wanted}, got {tuple(value.shape)}"
 
     def traced(self, given: Sequence[object]) -> torch.Tensor | tuple[torch.Tensor, ...]:
-        """The results as a tracer needs them: types, shapes, strides and the device."""
+        """Empty results for tracing, with dtype, shape, strides and device."""
         if self.dims:
             return self.here(given).traced(given)
         found = self.misfit(given)
@@ -339,18 +341,17 @@ class Kernel:
 
 
 def form(value: object) -> str:
-    """A value that is no dense tensor, in words."""
+    """Description of a value that is no dense tensor."""
     if not isinstance(value, torch.Tensor):
         return str(value)
     return "a nested one" if value.is_nested else f"one with the layout {value.layout}"
 
 
 class Packs:
-    """Packed constant inputs (weights), kept as long as the inputs live and are not written to.
+    """Cache of packed constant inputs (weights), valid while the inputs are alive and unmodified.
 
-    A tensor is known by its address, strides and storage, and written to when its version is another, or when an
-    optimizer has it, of which some do not count: whatever else writes to it without PyTorch knowing (NumPy, ``.data``)
-    has to be followed by a new tensor, or by ``torch.autograd.graph.increment_version``.
+    Modifications are noticed by tensor version and by optimizer steps. After other writes (NumPy, ``.data``), pass a
+    new tensor or call ``torch.autograd.graph.increment_version``.
     """
 
     def __init__(
@@ -367,7 +368,7 @@ class Packs:
         _packs.add(self)
 
     def of(self, given: Sequence[torch.Tensor]) -> object:
-        """The packed inputs to run with; None for what cannot be kept: tensors of inference mode have no version."""
+        """Packed inputs for a call; None if uncacheable (inference-mode tensors have no version)."""
         key: Any
         state: Any
         if self.one is not None:
@@ -389,7 +390,7 @@ class Packs:
     def made(
         self, given: Sequence[torch.Tensor], key: object, state: object
     ) -> tuple[object, list[StorageWeakRef], object]:
-        """Pack, and forget what was packed of tensors that are gone."""
+        """Pack inputs, and drop entries of dead tensors."""
         tensors, buffers = self.taken(given)
         packed = self.pack(buffers)
         del tensors  # which were worked on
@@ -406,7 +407,7 @@ _hooks: list[Any] = []
 
 
 def forget(optimizer: torch.optim.Optimizer, *_: object) -> None:
-    """Pack again what an optimizer has written to."""
+    """Optimizer hook: invalidate packed versions of its parameters."""
     parameters = [p for group in optimizer.param_groups for p in group["params"] if p.layout is torch.strided]
     written = {p.untyped_storage()._cdata for p in parameters}
     for packs in list(_packs):

@@ -21,7 +21,7 @@ import torch
 
 
 def sibling(name: str) -> ModuleType:
-    """A module of this folder, found by path."""
+    """Import a module of this folder by path."""
     spec = importlib.util.spec_from_file_location(name, Path(__file__).resolve().with_name(f"{name}.py"))
     if spec is None or spec.loader is None:
         raise ImportError(f"{name}.py is missing")
@@ -62,7 +62,7 @@ class Operator:
         self.on_packed: Any = None
 
     def put(self, kernels: Sequence[Kernel]) -> None:
-        """Compute by these from now on."""
+        """Replace the kernels."""
         first = kernels[0]
         self.only = first if len(kernels) == 1 else None
         on_cpu = [k for k in kernels if k.on_cpu]
@@ -78,7 +78,7 @@ class Operator:
             self.doors.fill(self.slot, self.by_door)
 
     def written(self, suffix: str = "", more: str = "") -> str:
-        """Its schema; or that of another operator, which takes more."""
+        """Schema text; with ``suffix`` and ``more``, that of a variant with further arguments."""
         first = self.kernels[0]
         made = ", ".join(["Tensor"] * len(first.results))
         made = made if len(first.results) == 1 else f"({made})"
@@ -86,7 +86,7 @@ class Operator:
         return f"{self.name.partition('::')[2]}{suffix}({given}) -> {made}"
 
     def choose(self, given: Sequence[object]) -> Kernel:
-        """The kernel for these arguments."""
+        """Kernel matching the arguments' shapes."""
         if self.only is not None:
             return self.only
         found = next((k for k in self.kernels if k.fits(given)), None)
@@ -95,7 +95,7 @@ class Operator:
         return found
 
     def unknown(self, given: Sequence[torch.Tensor]) -> Exception:
-        """The error where no kernel takes these shapes, or these types."""
+        """Exception for shapes or dtypes that no kernel accepts."""
         pairs = [list(zip(k.given, given, strict=True)) for k in self.kernels]
         if len({k.device for k in self.kernels}) == len(self.kernels):  # one for each device
             near = next(
@@ -111,7 +111,7 @@ class Operator:
         return self.refuse("launch.shape", message)
 
     def shapes(self) -> str:
-        """The input shapes of the first kernel."""
+        """Text of the first kernel's input shapes."""
         return ", ".join(f"{a.name} {a.shape}" for a in self.kernels[0].given if a.role == "input")
 
     def refuse(self, code: str, message: str, kind: type[Exception] = ValueError) -> Exception:
@@ -119,11 +119,11 @@ class Operator:
         return made
 
     def run(self, *given: object) -> torch.Tensor | tuple[torch.Tensor, ...]:
-        """The kernel of the dispatcher."""
+        """Dispatcher entry: checks and computes."""
         return (self.only or self.choose(given))(*given)
 
     def run_packed(self, *given: object) -> torch.Tensor | tuple[torch.Tensor, ...]:
-        """The dispatcher's kernel where weights are packed once: by the door of the operator that takes them packed."""
+        """Dispatcher entry with cached packed weights, calling the variant that takes them."""
         try:
             packed = self.packs.of(given)
         except AttributeError:  # None in place of a tensor
@@ -131,20 +131,20 @@ class Operator:
         return self.run(*given) if packed is None else self.on_packed(ON_CPU, *given, packed)
 
     def refuse_gradient(self, _: object, *given: object) -> NoReturn:
-        """The operator on packed weights is no one else's."""
+        """Autograd entry of the packed variant, which must not be called by users: raises."""
         raise RuntimeError(f"torch.ops.{self.name.replace('::', '.')} packs the weights that it is given")
 
     def trace(self, *given: object) -> torch.Tensor | tuple[torch.Tensor, ...]:
-        """The fake kernel."""
+        """Fake (meta) implementation for tracing."""
         return self.choose(given).traced(given)
 
     def into_graph(self, mode: Any, op: Any, _: object, given: Sequence[object], named: Mapping[str, Any]) -> Any:
-        """Record a call in a graph that is traced: of what stands for the operator there."""
+        """Record a call of the traced variant in a graph under tracing."""
         with mode:
             return (op if self.traced is None else self.traced.op)(*given, **named)
 
     def define(self) -> None:
-        """Register it; ValueError where something else has the name."""
+        """Register the operator; ValueError if the name is taken."""
         if self.by_door is not None and not self.doors.free:  # others have taken the last ones
             self.by_door = self.packs = None
         space, _, name = self.name.partition("::")
@@ -181,7 +181,7 @@ class Operator:
             torch.library.register_vmap(self.name, partial(torch_gradients.batched, self), lib=library)
 
     def destroy(self) -> None:
-        """Take the name back."""
+        """Unregister the operator."""
         if self.door is not None:
             self.doors.close(self.slot, self.door)
         self.library._destroy()
@@ -232,8 +232,8 @@ def register(
 
 
 def placed(made: Operator) -> Operator:
-    """The registered operator of this name, with these kernels: the old one where its signature is the same, so that
-    what was compiled with it keeps working.
+    """The registered operator with new kernels; the existing object is kept if the signature is unchanged, for code
+    compiled with it.
     """
     old = _registered.get(made.name)
     if any(k.packs is not None for k in made.kernels):
@@ -252,7 +252,7 @@ def placed(made: Operator) -> Operator:
 
 
 def check_same(made: Operator) -> None:
-    """Kernels of one operator have the same arguments but for their shapes, and each other shapes."""
+    """Raise unless all kernels of an operator have equal arguments except shapes, and distinct shapes."""
     said = [[(a.name, a.role) for a in (*k.given, *k.results)] for k in made.kernels]
     if any(one != said[0] for one in said):
         raise made.refuse("torch.kernels", f"{made.name}: its kernels take other arguments than the first")
