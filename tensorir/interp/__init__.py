@@ -1,1 +1,1 @@
-"""Programs run in NumPy: the declaration itself, and lowered kernels under memory that remembers."""
+"""Interpreters in NumPy: declarations as such, and lowered kernels thread by thread with race and bounds checks."""

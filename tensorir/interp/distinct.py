@@ -1,9 +1,7 @@
-"""Distinct scalars and index tables for runs that are compared with a reference, drawn without replacement.
+"""Test values for scalars and index tables, drawn without replacement so that swapped ones are noticed.
 
-That leaves fewer of them equal by chance.
-
-Drawn from a few whole numbers, alpha and beta would be equal in a fifth of all runs, and a table of three entries would
-hardly ever hold two different ones, or one that is out of range on purpose.
+Drawn independently from a few integers, alpha and beta would be equal in a fifth of all runs, and a table of three
+entries would hardly ever hold two different ones, or one that is out of range on purpose.
 """
 
 from __future__ import annotations
@@ -18,10 +16,10 @@ _DIGITS_BEHIND = 0b0110110110110110  # the first 8 digits: to round these, or 11
 
 
 def scalar(number: int, dtype: str, turn: int = 0, bits: int = 0) -> int:
-    """The value of a program's scalar: another one for each ``number``, with another sign than its neighbour's.
+    """Test value of scalar ``number``; different for each, neighbours with opposite signs.
 
-    turn: of one scalar, those of two turns that follow each other differ too, and in their signs
-    bits: so many digits, the last one odd, as far as the dtype has them; 0 for a small number
+    turn: run number; consecutive runs differ in value and sign
+    bits: significand bits, the last one set, as far as the dtype has them; 0: a small number
     """
     kind = DTYPES[dtype]
     if dtype == "bool":
@@ -36,11 +34,10 @@ def scalar(number: int, dtype: str, turn: int = 0, bits: int = 0) -> int:
 
 
 def table(rng: np.random.Generator, shape: tuple[int, ...], limit: int, beyond: bool, turn: int = 0) -> np.ndarray:
-    """Indices below ``limit`` in an order of ``rng``: each of them, as far as there is room, and the extremes before
-    the others.
+    """Index table below ``limit`` in random order: every index if there is space, extremes first.
 
-    beyond: -1 and ``limit`` are among them, where a program says what it does then
-    turn:   where there is no room for all, the next ones come in the next turn
+    beyond: include -1 and ``limit``, for programs that define their effect
+    turn:   run number; without space for all indices, runs cycle through them
     """
     count, most = int(np.prod(shape, dtype=np.int64)), max(1, limit)
     outside = [-1, limit] if beyond else []

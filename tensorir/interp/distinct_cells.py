@@ -1,4 +1,4 @@
-"""Loops whose iterations may run at once: no two of them touch one cell."""
+"""Analysis: loops whose iterations touch distinct elements, so the interpreter can run them at once."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PRIVATE_SCOPES = (Scope.WARP, Scope.REGISTER)
 
 @dataclass(frozen=True)
 class _Access:
-    """Elements ``form`` to ``form + width - 1`` of a buffer, where the facts of ``arith`` hold."""
+    """Access to elements ``form`` to ``form + width - 1`` of a buffer under the facts ``arith``."""
 
     form: Linear
     width: int
@@ -41,10 +41,10 @@ class _Access:
 
 
 class DistinctCells:
-    """``DistinctCells(axes, body, alone)(loop)``: True when iterations of a loop of a kernel touch distinct cells, but
-    for those that they only read and those that each allocates for itself.
+    """``DistinctCells(axes, body, alone)(loop)``: True if iterations of a kernel's loop touch distinct elements,
+    read-only and iteration-local ones aside.
 
-    alone: a block has one thread, to which its shared memory belongs
+    alone: blocks have one thread, which owns shared memory
     """
 
     def __init__(self, axes: Iterable[Loop], body: Stmt, alone: bool) -> None:
@@ -74,7 +74,7 @@ class DistinctCells:
         return all(_distinct(found, loop, inner) for found in accesses.values())
 
     def _plain(self, s: object) -> bool:
-        """True when a statement has no part in what threads or copies do together."""
+        """True if a statement involves no barriers, asynchronous copies or other cooperation."""
         if isinstance(s, Store):
             return not (s.adds or s.later)
         if isinstance(s, Alloc):
@@ -84,7 +84,7 @@ class DistinctCells:
     def _accesses(
         self, s: Stmt, arith: Arith, wanted: set[Buffer], lets: dict[Var, Linear]
     ) -> Iterator[tuple[Buffer, _Access]]:
-        """Reads and writes of the ``wanted`` buffers under ``s``, with the guards that hold there."""
+        """Yield accesses to ``wanted`` buffers under ``s``, with their guards."""
         exprs: tuple[Expr, ...] = ()
         below: tuple[Stmt, ...] = ()
         inside = arith
@@ -118,7 +118,7 @@ def _access(b: Buffer, index: Expr, arith: Arith, lets: dict[Var, Linear]) -> _A
 
 
 def _said(form: Linear, lets: dict[Var, Linear]) -> Linear:
-    """A form without the names that statements gave to other forms."""
+    """``form`` with Let variables replaced by their values."""
     for v, c in form.terms.items():
         if isinstance(v, Var) and v in lets:
             form = form.plus(Linear({v: c}, 0), -1).plus(lets[v], c)
@@ -126,10 +126,10 @@ def _said(form: Linear, lets: dict[Var, Linear]) -> Linear:
 
 
 def _distinct(accesses: list[_Access], loop: Loop, inner: set[Var]) -> bool:
-    """True when elements that one iteration of ``loop`` accesses are no other's.
+    """True if the elements accessed by one iteration of ``loop`` are disjoint from all others'.
 
-    An element is ``outer + c * var + low + high``: ``outer`` is the same for all accesses, multiples of H make up
-    ``high``, ``c * var + low`` has at most H values and ``low`` at most c. So the element tells ``var``.
+    An index is ``outer + c * var + low + high``: ``outer`` equal for all accesses, ``high`` multiples of H, ``c * var +
+    low`` at most H values, ``low`` at most c values. So the index determines ``var``.
     """
     var, times = loop.var, as_int(loop.extent)
     outer: dict[Expr, int] | None = None
@@ -152,7 +152,7 @@ def _distinct(accesses: list[_Access], loop: Loop, inner: set[Var]) -> bool:
 
 
 def _split(offset: int, all_iterations: int) -> tuple[int, int]:
-    """Distance of an access from the first one, in whole lengths of the loop and the rest: halves of a tile."""
+    """(distance in whole loop lengths, rest) between an access and the first one, such as halves of a tile."""
     further = 0 if abs(offset) < all_iterations else offset // all_iterations * all_iterations
     return further, offset - further
 
@@ -162,7 +162,7 @@ def _length(spans: list[Interval]) -> float:
 
 
 def _parts(form: Linear, var: Var, inner: set[Var]) -> tuple[dict[Expr, int], dict[Expr, int] | None]:
-    """The terms that are the same in all iterations, and those that loops inside move; None where it cannot be told."""
+    """(loop-invariant terms, terms moved by inner loops); the second is None if undetermined."""
     fixed: dict[Expr, int] = {}
     moving: dict[Expr, int] = {}
     for t, c in form.terms.items():

@@ -1,4 +1,4 @@
-"""Arithmetic in double precision, for the definitions whose rewritings the prime field cannot see through."""
+"""Double-precision arithmetic for comparisons that arithmetic modulo a prime cannot decide."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ cancellation."""
 
 
 class Doubles(Numbers):
-    """Floats of every type are doubles, drawn from the normal distribution, and nothing is rounded to fewer digits.
+    """All floats as float64, normally distributed inputs, no rounding to narrower types.
 
-    positive: inputs are not negative, so that logarithms and roots of them are numbers
+    positive: inputs >= 0, for logarithms and roots
     """
 
     def __init__(self, positive: bool = False) -> None:
@@ -65,8 +65,8 @@ def opaque_combiners(outputs: Sequence[Tensor]) -> dict[str, tuple[str, ...]]:
 
 
 def apart(got: np.ndarray, want: np.ndarray, most: float | None = None) -> np.ndarray:
-    """Where floats differ by more than rounding in double precision explains, or by more than ``most`` of the largest
-    finite one; what is no number equals itself.
+    """Boolean array: where floats differ by more than double-precision rounding, or more than ``most`` times the
+    largest finite value. NaN equals NaN.
 
     Not the largest element but the median magnitude of those that differ is what small ones are held against where
     only rounding counts: -1e30, which stands for a row without keys, would leave all others unseen.

@@ -1,4 +1,4 @@
-"""The field in which exp(a + b) = exp(a) exp(b): each float is an element of two prime fields.
+"""Exact modular arithmetic with exp(a + b) = exp(a) exp(b): each float is a pair of residues modulo two primes.
 
 A value is a pair (v mod p, w mod q) with p = 2 q + 1, both prime. What is computed by sums, products and quotients is
 computed in both, so that the pair stands for one rational number. The numbers mod p other than 0 have a subgroup of q
@@ -42,12 +42,12 @@ _HALF_BITS = 15
 
 
 def field_of(outputs: Sequence[Tensor]) -> Field:
-    """The field in which declarations are compared: of pairs where one of them calls ``exp`` or ``exp2``."""
+    """Field for comparing declarations: pairs if one calls ``exp`` or ``exp2``, else a single prime."""
     return ExpField() if any(c.fn in BASES for c in calls_of(outputs)) else Field()
 
 
 class ExpField(Field):
-    """Pairs of field elements in integers of 64 bits: v in the lower half, w in the upper one."""
+    """Field of pairs in int64: v in the lower half, w in the upper."""
 
     title = f"the fields of {P} and {Q}, where exp(a) exp(b) = exp(a + b)"
 
@@ -155,19 +155,19 @@ class ExpField(Field):
 
 
 def _parts(x: object) -> tuple[Any, Any]:
-    """The parts v and w of values."""
+    """Residues (v, w) of packed values."""
     x = np.asarray(x, np.int64)
     return x & LOW_HALF, x >> 32
 
 
 def _opaque(v: Any) -> Any:
-    """A value that a function gave: it has a second part of its own, which follows from the first."""
+    """Packed pair for the result ``v`` of a pseudo-random function; w derived from v."""
     v = np.asarray(v) % P
     return v | (mixed(v, 73) % Q) << 32
 
 
 def _joined(v: np.ndarray, w: np.ndarray, total: Any, some: Any) -> np.ndarray:
-    """Sums of values; ``total`` and ``some`` add up, and say whether any is true."""
+    """Packed sums of residues; infinities and NaNs from the flags ``total`` and ``some``."""
     special, none = v >= P, some(w == NO_SECOND_PART)
     first, second = total(np.where(special, 0, v)) % P, total(np.where(w == NO_SECOND_PART, 0, w)) % Q
     out = first | np.where(none, NO_SECOND_PART, second) << 32
@@ -179,13 +179,13 @@ def _joined(v: np.ndarray, w: np.ndarray, total: Any, some: Any) -> np.ndarray:
 
 
 def _ordered(x: object) -> Any:
-    """Ranks for comparisons: representatives mod p from -p/2 to p/2, and the infinities at both ends."""
+    """Ranks for comparisons: v in -p/2 … p/2, infinities at both ends."""
     v = _parts(x)[0]
     return np.where(v > P // 2, np.where(v >= P, np.where(v == MINUS_INF, -2 * P, 2 * P), v - P), v)
 
 
 def _with_infinities(op: str, v: Any, u: Any) -> Any:
-    """``v op u`` where one of them is an infinity or NaN, or ``u`` is 0 and divides."""
+    """``v op u`` if one is infinite or NaN, or for division by 0."""
     if op in "+-":
         right = np.where((op == "-") & ((u == INF) | (u == MINUS_INF)), INF + MINUS_INF - u, u)
         clash = (v >= P) & (right >= P) & (v != right)
@@ -199,14 +199,14 @@ def _with_infinities(op: str, v: Any, u: Any) -> Any:
 
 
 def _is_negative(v: Any) -> Any:
-    """True when a value is known to be negative: minus infinity, or a negative multiple, above -1024, of 1 / 64."""
+    """True for values known as negative: -inf, or small negative multiples of 1/64 above -1024."""
     small = [v * (1 << n) % P > P - 1024 for n in range(7)]
     return np.where(v >= P, v == MINUS_INF, np.any(np.broadcast_arrays(*small), axis=0))
 
 
 @functools.cache
 def _powers(base: int, step: int) -> np.ndarray:
-    """``base ** (step * n)`` mod p for n below 2 ** 15, or 2 ** 16."""
+    """Table of ``base ** (step * n)`` mod p for n below 2 ** 15 or 2 ** 16."""
     one, out = pow(base, step, P), [1]
     for _ in range((1 << (_HALF_BITS + 1)) - 1):
         out.append(out[-1] * one % P)
@@ -214,7 +214,7 @@ def _powers(base: int, step: int) -> np.ndarray:
 
 
 def _power(base: int, w: Any) -> Any:
-    """``base ** w`` mod p."""
+    """``base ** w`` mod p, by tables."""
     low, high = np.asarray(w) & ((1 << _HALF_BITS) - 1), np.asarray(w) >> _HALF_BITS
     return _powers(base, 1)[low] * _powers(base, 1 << _HALF_BITS)[high] % P
 

@@ -1,4 +1,4 @@
-"""The lanes that run a part of a kernel, and what its statements and expressions are compiled to."""
+"""``Frame``: the active threads of interpreted blocks, with their variable values as arrays."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tensorir.ir.tree import Buffer, Loop, Stmt, Var
 
 
 class KernelLike(Protocol):
-    """The interpreter's view of a lowered kernel (``lower.kernel.Kernel``)."""
+    """Interface of a lowered kernel (``lower.kernel.Kernel``) as the interpreter uses it."""
 
     @property
     def params(self) -> tuple[Buffer, ...]: ...
@@ -26,10 +26,10 @@ class KernelLike(Protocol):
 
 
 class Frame:
-    """The lanes that are active: thread-dependent values as arrays over them.
+    """Active threads ("lanes") with thread-dependent values as arrays over them.
 
-    own:    for each depth of loops that run at once the numbers of the lanes' own memory allocated there
-    wanted: the lanes of a vector whose values go anywhere, by thread; None for all
+    own:    per depth of loops run at once, the number of each lane's private memory
+    wanted: mask of vector elements that are used, per thread; None for all
     """
 
     __slots__ = ("block", "cache", "env", "lane", "me", "own", "wanted")
@@ -49,22 +49,22 @@ class Frame:
         return some
 
     def wanting(self, lanes: np.ndarray) -> Frame:
-        """The same threads, of whose vectors these lanes (of those wanted so far) go anywhere."""
+        """This frame with used vector elements restricted to ``lanes``."""
         some = Frame(self.env, self.lane, self.block, self.me, self.own)
         some.cache = self.cache
         some.wanted = lanes if self.wanted is None else lanes & self.wanted
         return some
 
     def wanted_of(self, where: np.ndarray) -> np.ndarray | None:
-        """Which of the cells that vectors, or threads, read go anywhere."""
+        """Mask of read elements that are used; None for all."""
         if self.wanted is None:
             return None
         return np.broadcast_to(self.wanted, where.shape) if where.ndim == 2 else np.asarray(self.wanted.any(axis=1))
 
     def repeated(self, times: int, values: Mapping[Var, np.ndarray], private: bool = False) -> Frame:
-        """Each lane ``times`` times, side by side, with these ``values`` (of so many lanes) besides its own.
+        """Each lane repeated ``times`` times side by side, with ``values`` for variables.
 
-        private: they are lanes with memory of their own
+        private: repeated lanes have separate memory
         """
         env = {v: np.repeat(x, times) if isinstance(x, np.ndarray) and x.ndim else x for v, x in self.env.items()}
         env.update({v: np.tile(x, len(self.lane)) for v, x in values.items()})
@@ -75,7 +75,7 @@ class Frame:
 
 
 class _Some(dict[Var, Any]):
-    """The values of some lanes: most of what is known of all is not asked for."""
+    """Variable values of a subset of lanes, selected lazily."""
 
     def __init__(self, every: Mapping[Var, Any], mask: np.ndarray) -> None:
         super().__init__()

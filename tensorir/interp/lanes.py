@@ -1,4 +1,4 @@
-"""Closures of a kernel for some of its blocks at once: addresses and expressions, one array lane a thread.
+"""Compiles a kernel's expressions and addresses to Python closures over arrays with one element per thread.
 
 Expressions are compiled to Python closures once per kernel. An index is split into a part that depends on the thread
 only, computed once, and a part in loop variables, which is a Python integer.
@@ -45,7 +45,7 @@ from tensorir.ir.visit import find, has
 
 
 class Lanes(ABC):
-    """Some blocks of a kernel: one lane a thread, each kind of expression a method that compiles it."""
+    """Compiler for some blocks of a kernel, one array element per thread; one method per kind of expression."""
 
     def __init__(self, k: KernelLike, memory: Mapping[Buffer, Cells], scalars: Mapping[Var, Any], numbers: Numbers,
                  blocks: Sequence[int] | np.ndarray, block_of: np.ndarray) -> None:  # fmt: skip
@@ -81,8 +81,8 @@ class Lanes(ABC):
 
     @contextmanager
     def widened(self, inner: set[Var], times: int, private: bool) -> Iterator[set[Var]]:
-        """Compile meanwhile for so many times the lanes, which tell the loop variables ``inner``; gives
-        what each lane knew before.
+        """Context manager: compile for ``times`` as many lanes, which know loop variables ``inner``; yields the
+        variables known before.
         """
         known, lanes = self.hardware, self.lanes
         self.hardware, self.lanes = known | inner, lanes * times
@@ -94,15 +94,15 @@ class Lanes(ABC):
         self.hardware, self.lanes = known, lanes
 
     def is_private(self, b: Buffer) -> bool:
-        """True when each lane has a buffer of its own: shared memory, too, where a block is one thread."""
+        """True if each lane has its own copy of ``b`` (also shared memory of one-thread blocks)."""
         return b.scope in PRIVATE_SCOPES or (b.scope is Scope.SHARED and self.threads == 1 and self.cluster == 1)
 
     def begin_product(self, made: list[Touched], read: list[Touched]) -> None:
-        """Begin an asynchronous instruction of warpgroups: its registers wait for it, and its inputs have to stay."""
+        """Begin an asynchronous warpgroup product: its accumulators are pending, its inputs must not change."""
         self.later.of["products"].begin(made, read)
 
     def who(self, f: Frame, where: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The threads that access cells, the barriers they have passed, and the blocks of all threads."""
+        """(accessing threads, their barrier epochs, blocks of all threads)."""
         me, now = f.me, self.epoch[f.block]
         if where.ndim == 2:
             me, now = me[:, None], now[:, None]
@@ -111,7 +111,7 @@ class Lanes(ABC):
     # --- addresses
 
     def cells_of(self, b: Buffer, i: Expr) -> Callable[[Frame], np.ndarray]:
-        """Absolute cells of an access, one per lane (and per vector lane)."""
+        """Function from a Frame to absolute element numbers, per thread (and vector element)."""
         cells = self.memory[b]
         ramp = isinstance(i, Ramp)
         width = i.lanes if isinstance(i, Ramp) else b.lanes
@@ -151,7 +151,7 @@ class Lanes(ABC):
         return run
 
     def _split(self, i: Expr) -> tuple[Value, Value]:
-        """An index as a part fixed per thread and a part that loops move."""
+        """(thread-dependent part, loop-dependent part) of an index, as closures."""
         form = self.arith.linear(i)
         fixed, loops, other = [], [], []
         for atom, c in form.terms.items():
@@ -183,7 +183,7 @@ class Lanes(ABC):
     # --- expressions
 
     def expr(self, e: Expr) -> Value:
-        """A closure that evaluates ``e``; once for each frame where it is the same in every iteration."""
+        """Closure that evaluates ``e``, cached per frame if loop-invariant."""
         if self._steady or type(e) is not Binary or not self._stays(e):
             return self._compiled(e)
         self._steady = True
@@ -199,7 +199,7 @@ class Lanes(ABC):
         return run
 
     def _stays(self, e: Expr) -> bool:
-        """True when threads and blocks alone decide an expression."""
+        """True if ``e`` depends on threads and blocks only."""
         names = find(e, Var)
         return bool(names) and not has(e, Load) and all(v in self.hardware for v in names)
 
@@ -243,7 +243,7 @@ class Lanes(ABC):
         raise Fault(Problem("interp.not-lowered", f"{type(e).__name__} has no meaning in a lowered kernel"))
 
     def _shuffled(self, e: Shuffle) -> Value:
-        """Lanes of two vectors by their numbers; equal lanes may be one column."""
+        """Closure for a vector shuffle."""
         a, b, width, kind = self.expr(e.a), self.expr(e.b), lanes_of(e.a), self.n.storage(e.dtype)
         picks = np.array(e.picks) if len(e.picks) > 1 else e.picks[0]
 
@@ -267,7 +267,7 @@ class Lanes(ABC):
         return run
 
     def _lazily(self, e: Binary) -> Value:
-        """``&&`` and ``||`` look at their right side only where the left one leaves the answer open."""
+        """Closure for ``and`` or ``or``: the right side is evaluated only where needed."""
         a, b, both = self.expr(e.a), self.expr(e.b), e.op == "and"
 
         def run(f: Frame) -> Any:
@@ -286,7 +286,7 @@ class Lanes(ABC):
         return run
 
     def _select(self, e: Select) -> Value:
-        """Only the chosen side is evaluated, lane by lane."""
+        """Closure for a select: each side is evaluated only in lanes that choose it."""
         cond, a, b, kind = self.expr(e.cond), self.expr(e.a), self.expr(e.b), self.n.storage(e.dtype)
         lanes, fill = lanes_of(e), isinstance(e.b, Const)
         vector, each = lanes > 1, lanes_of(e.cond) > 1
@@ -312,7 +312,7 @@ class Lanes(ABC):
 
 
 def _of(kind: np.dtype, x: Any) -> np.ndarray:
-    """A value as an array of its type: of whole numbers and 64 bits without a sign together NumPy makes doubles."""
+    """``x`` as an array of dtype ``kind`` (NumPy would mix int and uint64 to doubles)."""
     return np.asarray(x, kind)
 
 
@@ -331,21 +331,21 @@ _Product = tuple[list[Touched], list[Touched]]
 
 
 class Later(threading.local):
-    """The asynchronous work in flight, of each role: products, and tiles that leave."""
+    """Asynchronous work in flight of each role: products, and tile stores."""
 
     def __init__(self) -> None:
         self.of = {"products": Products(), "stores": Products()}
 
 
 class Products:
-    """Cells that copies have yet to fill, and those that they still read, until they are waited for."""
+    """Pending asynchronous operations: elements they will write, elements they still read."""
 
     def __init__(self) -> None:
         self.now: list[_Product] = []
         self.groups: list[list[_Product]] = []
 
     def begin(self, made: list[Touched], read: list[Touched]) -> None:
-        """Add one more; it accumulates onto what earlier ones leave in the same registers."""
+        """Add an operation; it may accumulate onto earlier ones' registers."""
         for cells, at in made:
             cells.under_way(at)
         for cells, at in read:
@@ -353,12 +353,12 @@ class Products:
         self.now.append((made, read))
 
     def commit(self) -> None:
-        """Those begun since the last time are a group."""
+        """Close a group of the operations begun since the last call."""
         self.groups.append(self.now)
         self.now = []
 
     def wait(self, pending: int) -> None:
-        """All groups but the ``pending`` youngest have ended."""
+        """Complete all groups but the ``pending`` latest."""
         while len(self.groups) > pending:
             for made, read in self.groups.pop(0):
                 for cells, at in made:

@@ -1,4 +1,4 @@
-"""Loops whose iterations may run at once: as lanes of their own, or as terms of a sum."""
+"""Finds loops that the interpreter can vectorize: iterations as extra lanes, or as terms of one sum."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ PRIVATE_CELLS = 1 << 22
 
 @dataclass(frozen=True, eq=False)
 class Lift:
-    """Loops whose iterations may run at once.
+    """A vectorizable loop nest.
 
-    spread: loops whose iterations touch distinct cells: ``body`` is what each does
-    summed: those around the one store ``body`` that add ``term`` to its cell, in any order, where all ``guards`` hold
+    spread: loops with independent iterations around ``body``
+    summed: loops around one store that add ``term`` to an element, in any order, under ``guards``
     """
 
     spread: list[Loop]
@@ -44,12 +44,12 @@ class Lift:
 
     @property
     def times(self) -> int:
-        """Lanes that each lane becomes while ``body`` runs."""
+        """Number of lanes per lane while ``body`` runs."""
         return math.prod(as_int(x.extent) for x in self.spread)
 
 
 class Lifts:
-    """Loops of a kernel that may run at once. exact: whether sums of a dtype do not depend on their order"""
+    """Finder of a kernel's vectorizable loops. exact: predicate on dtypes whose sums are order-independent"""
 
     def __init__(self, k: KernelLike, exact: Callable[[str], bool]) -> None:
         bx, by, bz = k.block
@@ -58,7 +58,7 @@ class Lifts:
         self._apart = _apart(k, alone)  # type: ignore[arg-type]  # protocols do not say that kernels can be hashed
 
     def of(self, s: Loop, lanes: int) -> Lift | None:
-        """The way to execute the nest that begins with ``s`` while there are so many lanes; None: in order."""
+        """Lift for the nest starting at ``s`` with ``lanes`` lanes; None: run in order."""
         most = AT_ONCE // max(1, lanes)
         if not most:
             return None
@@ -82,16 +82,16 @@ class Lifts:
 
 @functools.lru_cache(maxsize=16)
 def _apart(k: KernelLike, alone: bool) -> DistinctCells:
-    """Told once per kernel: its cost is asked for before it runs."""
+    """DistinctCells of a kernel, cached."""
     return DistinctCells(k.axes, k.body, alone)
 
 
 def _one_store(s: Loop, arith: Arith, exact: Callable[[str], bool], most: int) -> Lift | None:
-    """The nest that begins with ``s``, where there is one store in it, and else loops, guards and prefetches.
+    """Lift for a nest with a single store (and loops, guards, prefetches); None for others.
 
-    most: iterations of a nest that sums
-    Cells are distinct when the strides of their loops (and of the vector lanes) form a mixed radix; the stored value
-    may read the same buffer only at the stored cell.
+    most: limit on iterations of a summed nest
+    Elements are distinct if loop (and vector) strides form a mixed radix; the value may read the same buffer only at
+    the stored element.
     """
     perfect = _perfect(s)
     if perfect is None:
@@ -128,9 +128,7 @@ def _one_store(s: Loop, arith: Arith, exact: Callable[[str], bool], most: int) -
 
 
 def _perfect(s: Stmt) -> tuple[list[Loop], tuple[Expr, ...], Store] | None:
-    """The loops of a nest around one store, and its guards, which read no memory: they say the same wherever in the
-    nest they stand.
-    """
+    """(loops, guards, store) of a perfect nest whose guards load nothing; None for others."""
     nest: list[Loop] = []
     guards: list[Expr] = []
     while not isinstance(s, Store):
@@ -148,7 +146,7 @@ def _perfect(s: Stmt) -> tuple[list[Loop], tuple[Expr, ...], Store] | None:
 
 
 def at_once(machine: Lanes, lift: Lift) -> Action:
-    """A closure that executes a nest: all its iterations are lanes, and sums are added to their cells once."""
+    """Closure that executes a nest with all iterations as lanes, adding sums once."""
     term, store = lift.term, lift.body
     if term is None:
         body, widened = _widened(machine, lift.spread, lambda: machine.stmt(lift.body), bool(find(lift.body, Alloc)))
@@ -187,7 +185,7 @@ def at_once(machine: Lanes, lift: Lift) -> Action:
 
 
 def _guarded(f: Frame, conds: list[Callable[[Frame], object]]) -> tuple[Frame, np.ndarray | None]:
-    """The lanes for which all conditions hold, and their numbers; None for all."""
+    """(frame of lanes that satisfy all conditions, their numbers or None for all)."""
     which: np.ndarray | None = None
     for cond in conds:
         holds: np.ndarray = np.broadcast_to(np.asarray(cond(f), bool), f.lane.shape)
@@ -200,9 +198,9 @@ def _guarded(f: Frame, conds: list[Callable[[Frame], object]]) -> tuple[Frame, n
 def _widened(
     machine: Lanes, nest: list[Loop], compiled: Callable[[], _T], private: bool = False
 ) -> tuple[_T, Callable[[Frame], Frame]]:
-    """The action, ``compiled`` for all iterations of a nest at once, and their lanes, those of one thread side by side.
+    """(action compiled for all iterations of a nest at once, function from a frame to the widened frame).
 
-    private: memory that is allocated inside is each lane's own
+    private: memory allocated inside is per lane
     """
     extents = [as_int(x.extent) for x in nest]
     times = math.prod(extents)
@@ -222,7 +220,7 @@ def _widened(
 
 
 def _refresh(wide: Frame, f: Frame, times: int, known: set[Var], inner: Mapping[Var, object]) -> None:
-    """Give a frame that was kept the values of now; another loop over one of its variables leaves its last value."""
+    """Update a cached wide frame to current values."""
     for v, x in f.env.items():
         if v not in inner and (v not in known or v not in wide.env):
             wide.env[v] = np.repeat(x, times) if isinstance(x, np.ndarray) and x.ndim else x

@@ -1,4 +1,5 @@
-"""Threads in NumPy: some blocks of a lowered kernel at once, one array lane each.
+"""Executes blocks of a lowered kernel in NumPy: statements compiled to closures over arrays with one element per
+thread.
 
 Statements are compiled to Python closures once per kernel, as expressions are (``lanes.py``); a loop iteration then
 costs a few NumPy operations on all lanes.
@@ -57,7 +58,7 @@ _Flight = tuple[Cells, np.ndarray, np.ndarray, np.ndarray]
 
 
 class BlockMachine(Lanes):
-    """Some blocks of a kernel that run: each kind of statement is a method that compiles it."""
+    """Executes some blocks of a kernel; one method per kind of statement."""
 
     def __init__(self, k: KernelLike, memory: Mapping[Buffer, Cells], scalars: Mapping[Var, Any], numbers: Numbers,
                  blocks: Sequence[int] | np.ndarray, block_of: np.ndarray) -> None:  # fmt: skip
@@ -111,7 +112,7 @@ class BlockMachine(Lanes):
         raise Fault(Problem("interp.not-lowered", f"{type(s).__name__} has no meaning in a lowered kernel"))
 
     def in_numbers(self, numbers: Numbers, s: Stmt) -> Action:
-        """A closure that executes ``s`` in other numbers."""
+        """Closure that executes ``s`` in another arithmetic."""
         own, self.n = self.n, numbers
         try:
             return self.stmt(s)
@@ -205,7 +206,7 @@ class BlockMachine(Lanes):
         self.leaving = []
 
     def _wait(self, f: Frame, pending: int) -> None:
-        """The latest moment at which copies may land is the one that the text relies on."""
+        """Complete asynchronous copies at the wait, the latest moment allowed."""
         self._need_all(f)
         while len(self.groups) > pending:
             for cells, where, me, block in self.groups.pop(0):
@@ -262,7 +263,7 @@ class BlockMachine(Lanes):
 
 
 class _Operand:
-    """One operand: the cells of a tile in each lane, and the tile of each warp."""
+    """One operand of a warp instruction: element numbers of its tile, per lane and per warp."""
 
     def __init__(self, machine: Lanes, tile: Buffer, region: Region, call: IntrinCall, inside: Numbers) -> None:
         self.name, self.numbers = tile.name, machine.n
@@ -283,18 +284,18 @@ class _Operand:
         self.region = Region(self.buffer, (const(0),), tile.dims, strides)
 
     def _tile(self, f: Frame, warps: np.ndarray) -> np.ndarray:
-        """The cells of the tiles of some warps, those of ``f``."""
+        """Element numbers of the tiles of ``warps``."""
         found: np.ndarray | None = f.cache.get(self)
         if found is None:
             found = f.cache[self] = warps[:, None] * self.cells.size + np.arange(self.cells.size)
         return found
 
     def _where(self, f: Frame) -> np.ndarray:
-        """For each lane that takes part and each element it holds: the cell."""
+        """Element number for each participating lane and each of its registers."""
         return np.asarray(self.at(f))
 
     def registers(self, f: Frame) -> np.ndarray:
-        """The cells that the lanes hold."""
+        """Element numbers of the lanes' registers."""
         return self._where(f)
 
     def gather(self, f: Frame, warps: np.ndarray) -> None:
@@ -315,11 +316,11 @@ class _Operand:
         self.cells.written[tile] = True
 
     def clear(self, warps: np.ndarray) -> None:
-        """Let the tiles of some warps be 0."""
+        """Set the tiles of some warps to 0."""
         self.cells.values.reshape(-1, self.cells.size)[warps] = 0
 
     def round(self, f: Frame, warps: np.ndarray, how: Rounding | None = None) -> None:
-        """Give the tiles the digits that registers have, or those that an instruction looks at."""
+        """Round the tiles to register precision, or by ``how`` to the instruction's."""
         tile, kind = self._tile(f, warps), self.buffer.dtype
         old = self.cells.values[tile]
         self.cells.values[tile] = self.numbers.cast(old, "float64", kind) if how is None else how(old)
@@ -338,7 +339,7 @@ class _Operand:
 
 
 def collective(machine: BlockMachine, call: IntrinCall) -> Action:
-    """The action of a call; raises Fault ``warp.divergent`` where not all lanes of a warp arrive."""
+    """Closure for a warp instruction; raises Fault ``warp.divergent`` if lanes of a warp are missing."""
     core = machine.n.tensor_core(call)
     inside = machine.n if core is None else Doubles()
     operands = [_Operand(machine, tile, region, call, inside)
@@ -353,7 +354,7 @@ def collective(machine: BlockMachine, call: IntrinCall) -> Action:
     key = object()
 
     def together(f: Frame) -> tuple[np.ndarray, Frame]:
-        """The warps of the lanes that are active, and a frame with one lane for each."""
+        """(active warps, frame with one lane per warp)."""
         lanes = f.lane.reshape(-1, count) if len(f.lane) % count == 0 else None
         if lanes is None or (lanes != lanes[:, :1] // count * count + np.arange(count)).any():
             what = "warp" if count == LANES_OF_WARP else "warpgroup"
@@ -395,7 +396,7 @@ def collective(machine: BlockMachine, call: IntrinCall) -> Action:
 
 
 def _sums_outermost(meaning: Stmt) -> Stmt:
-    """The nest with the loops over which it sums outside: the others are then executed at once."""
+    """The nest with reduction loops outermost, so that inner loops run at once."""
     loops: list[Loop] = []
     at = meaning
     while isinstance(at, Loop):
@@ -416,7 +417,7 @@ ATOM_ROWS, PIECE_BYTES = 8, 16
 
 
 def offsets(region: Region, dims: tuple[int, ...]) -> np.ndarray:
-    """For each element of a tile, in row-major order: its distance from the first, before any permutation."""
+    """Offset of each tile element, row-major, from the first, before swizzling."""
     if not region.swizzle:
         return np.arange(math.prod(dims))
     row = region.swizzle * 8 // DTYPES[region.buffer.dtype].bits
@@ -427,7 +428,7 @@ def offsets(region: Region, dims: tuple[int, ...]) -> np.ndarray:
 
 
 def permuted(at: np.ndarray, region: Region) -> np.ndarray:
-    """The places of these elements in a buffer whose rows are swizzled: pieces of 16 bytes, by the row's number."""
+    """Element numbers after swizzling: 16-byte chunks permuted by row."""
     if not region.swizzle:
         return at
     size = DTYPES[region.buffer.dtype].bits // 8
@@ -436,8 +437,8 @@ def permuted(at: np.ndarray, region: Region) -> np.ndarray:
 
 
 def copy_tile(machine: Lanes, barriers: Barriers, call: IntrinCall) -> Action:
-    """The action of a tensor copy: into shared memory the tile is in flight from here on, and zero where the array
-    ends; to an array only what it has is written, and the source has to stay until it was waited for.
+    """Closure for a TMA copy. To shared memory: in flight until awaited, 0 past the array's end. To an array: only
+    existing elements, the source unchanged until awaited.
     """
     tiles = dict(zip((t.name for t in call.intrin.operands), call.operands, strict=True))
     (name,) = call.intrin.maps
@@ -483,7 +484,7 @@ def _store(machine: Lanes, shared: _Tile, array: _Whole) -> Action:
 
 
 class _Whole:
-    """A tile of an array in global memory, told by where it begins in each dimension."""
+    """A tile of a global array, located by an index per dimension."""
 
     def __init__(self, machine: Lanes, region: Region) -> None:
         self.home: Cells = machine.memory[region.buffer]
@@ -494,7 +495,7 @@ class _Whole:
         self.offset = [] if region.pixels is None else [machine.expr(i) for i in region.pixels.offset]
 
     def where(self, f: Frame) -> tuple[np.ndarray, np.ndarray]:
-        """The cells, a row for each thread that asks, and which of them the array has."""
+        """(element numbers, mask of existing ones), one row per issuing thread."""
         flat = np.zeros((len(f.lane), self.grid.shape[1]), np.int64)
         inside = np.ones(flat.shape, bool)
         first = [np.broadcast_to(np.asarray(i(f)), f.lane.shape)[:, None] for i in self.first]
@@ -507,7 +508,7 @@ class _Whole:
         return flat, inside
 
     def _through(self, p: Pixels, f: Frame, first: list[np.ndarray]) -> list[np.ndarray]:
-        """Image, row, column and channel of each element of a tile that goes through images."""
+        """Image, row, column and channel of each element of an im2col tile."""
         n, h, w, channel = first
         count, along = self.grid
         (high, wide), (step_h, step_w), (low_h, low_w) = p.shape, p.steps, p.lower
@@ -525,7 +526,7 @@ class _Tile:
         self.region, self.first, self.spread = region, machine.expr(region.first[0]), offsets(region, dims)
 
     def where(self, f: Frame) -> np.ndarray:
-        """The cells, a row for each thread that tells of it."""
+        """Element numbers, one row per issuing thread."""
         first, block = np.broadcast_to(np.asarray(self.first(f)), f.lane.shape), f.block
         at = permuted(first[:, None] + self.spread, self.region)
         cells = at + block[:, None] * self.home.size
@@ -537,13 +538,13 @@ class _Tile:
 
 
 class DescribedTile:
-    """An operand that a warpgroup finds by a descriptor: a tile of shared memory for each."""
+    """A shared-memory operand given by a descriptor, one tile per warpgroup."""
 
     def __init__(self, machine: Lanes, tile: Buffer, region: Region) -> None:
         self.machine, self.tile = machine, _Tile(machine, region, tile.dims)
 
     def where(self, f: Frame, lanes: int) -> np.ndarray:
-        """The cells, a row for each warpgroup; all its threads tell the same first element."""
+        """Element numbers, one row per warpgroup."""
         first = np.broadcast_to(np.asarray(self.tile.first(f)), f.lane.shape).reshape(-1, lanes)
         if (first != first[:, :1]).any():
             raise Fault(Problem("warp.divergent", "the threads of a warpgroup tell different tiles of one operand"))
@@ -552,7 +553,7 @@ class DescribedTile:
         return self.tile.where(f.only(one))
 
     def values(self, f: Frame, lanes: int) -> np.ndarray:
-        """Elements of the tiles, a row for each warpgroup."""
+        """Element values, one row per warpgroup."""
         where, home = self.where(f, lanes), self.tile.home
         if not home.watched:
             home.need_written(where)

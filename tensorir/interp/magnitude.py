@@ -1,5 +1,5 @@
-"""Bounds of values, and so which results are the same in any order of their sums; and which are nearly so
-whatever the values are.
+"""Bounds on magnitudes of intermediate values: decides whether float results are exact, or continuous, for given
+inputs.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _BEYOND_DTYPES = 2.0**200  # beyond any dtype
 
 
 def is_exact(outputs: Sequence[Tensor], amplitude: int, limits: Mapping[object, int]) -> bool:
-    """True when no intermediate value can round or overflow when every input is an integer of at most ``amplitude``.
+    """True if no intermediate value rounds or overflows for integer inputs up to ``amplitude``.
 
     limits: of those that have others, as ``gather_limits`` gives them for index tensors
     """
@@ -35,12 +35,10 @@ def is_exact(outputs: Sequence[Tensor], amplitude: int, limits: Mapping[object, 
 def rounds_last(
     outputs: Sequence[Tensor], arrays: Sequence[object], digits: tuple[int, int] = (24, 24), each: bool = False
 ) -> bool:
-    """True when each result is made exactly from ``arrays`` and rounded once, where it is stored: then the order of its
-    sums changes no bit.
+    """True if every result is exact until one rounding at its store, so sum order does not matter.
 
-    digits: of the mantissa of what the terms of a sum are made of: of the longest, and of the others; 11 on tensor
-            cores that take tf32
-    each:   element by element, with the zeros among them, where that is possible: takes as long as the reference
+    digits: significand bits of a product's operands: the longest, and the others; 11 on tf32 tensor cores
+    each:   evaluate per element, using zeros, where possible: as slow as the reference
     """
     sizes: dict[Any, int] = dict(gather_limits(outputs))
     for x, a in zip(map(np.asarray, arrays), arguments_of(outputs), strict=True):
@@ -63,7 +61,7 @@ def rounds_last(
 
 
 def rounds_inside(outputs: Sequence[Tensor]) -> bool:
-    """True when values of fewer digits than float32 are made on the way to results: in sums, or to be read again."""
+    """True if intermediate values are rounded to types narrower than float32."""
     ops = computes_of(outputs)
     bodies = [b for op in ops for b in op.bodies]
     inner = [a for b in bodies for c in b.children() for a in (c, *find(c, Cast))]
@@ -77,17 +75,15 @@ def rounds_inside(outputs: Sequence[Tensor]) -> bool:
 
 
 def narrow_sums(t: Tensor) -> set[str]:
-    """The types of fewer digits than float32 has in which sums are made on the way to ``t``, each term rounded; none
-    where there are other sums as well, of which these digits would hide a term.
-    """
+    """Types narrower than float32 in which sums towards ``t`` round each term; empty if there are other sums too."""
     found = [r for op in computes_of([t]) for b in op.bodies for r in find(b, Reduce)]
     narrow = all(DTYPES[r.dtype].widened for r in found)
     return {r.dtype for r in found if r.combiner.name == "sum"} if narrow else set()
 
 
 def is_continuous(outputs: Sequence[Tensor]) -> bool:
-    """True when results move by little where what they are made of is rounded in another way: what was rounded decides
-    nothing, as it does in the argmax of sums, and is not made whole, as quantised sums are.
+    """True if small rounding differences change results little: no rounded value decides an argmax, a branch or an
+    integer.
     """
     ops = computes_of(outputs)
     made = {t for op in ops for t in op.outputs}
@@ -108,7 +104,7 @@ def is_continuous(outputs: Sequence[Tensor]) -> bool:
 
 
 def _as_given(e: Expr, made: set[Any]) -> bool:
-    """True when a float is an element of an input, or one of several, as it is."""
+    """True if a float is an unmodified input element, or one selected of several."""
     match e:
         case Const() | Var():
             return True
@@ -124,7 +120,7 @@ def _as_given(e: Expr, made: set[Any]) -> bool:
 def _bounds(
     outputs: Sequence[Tensor], amplitude: int, limits: Mapping[Any, int], last: bool
 ) -> dict[Any, float] | None:
-    """The largest absolute value of each tensor; None where something rounds. last: but what is stored as a result"""
+    """{tensor: largest absolute value}; None if something rounds. last: rounding at the final store is allowed"""
     bounds: dict[Any, float] = {}
     ops = computes_of(outputs)
     read = {t for op in ops for b in op.bodies for t in tensors_read(b)}
@@ -140,7 +136,7 @@ def _bounds(
 
 
 class _Magnitude:
-    """The largest absolute value that an expression can take; every node is held against its dtype."""
+    """Largest absolute value of an expression, checked against each dtype's exact range."""
 
     def __init__(self, amplitude: int, limits: Mapping[Any, int], bounds: dict[object, float]) -> None:
         self.amplitude, self.limits, self.bounds = amplitude, limits, bounds
@@ -155,7 +151,7 @@ class _Magnitude:
         return size
 
     def before_rounding(self, e: Expr) -> float:
-        """As of a result: what it is converted to when it is stored may have fewer digits."""
+        """Bound of a result before conversion to its stored type."""
         if isinstance(e, Cast) and DTYPES[e.dtype].kind == "f" == DTYPES[e.a.dtype].kind:
             return self(e.a)
         if DTYPES[e.dtype].widened and not isinstance(e, Reduce):  # computed in float32
@@ -245,5 +241,5 @@ class _Magnitude:
 
 
 def _bits_of(size: float) -> float:
-    """The largest absolute value of integers with as many bits, and a sign."""
+    """2**n - 1 >= ``size``: largest magnitude with as many bits."""
     return ldexp(1.0, int(size).bit_length()) if size < _BEYOND_DTYPES else _BEYOND_DTYPES

@@ -1,4 +1,4 @@
-"""Memory that remembers: what was written, by whom, and since when."""
+"""Interpreter memory that records writers and epochs, and raises Fault on races and undefined reads."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ADDED_ATOMICALLY = -3  # written by threads that add to it atomically
 
 
 class Fault(Exception):
-    """A kernel did something undefined."""
+    """Undefined behaviour of a kernel."""
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
@@ -24,10 +24,10 @@ class Fault(Exception):
 
 
 class Cells:
-    """One buffer: all its copies side by side.
+    """Memory of one buffer with all its copies.
 
-    lanes:  elements per cell (vectors);  copies: how many blocks or threads have their own
-    Out-of-bounds accesses, reads of what was never written, and unordered accesses by two threads raise Fault.
+    lanes:  vector width of an element;  copies: number of blocks or threads with separate copies
+    Raises Fault for out-of-bounds accesses, uninitialized reads, and unordered accesses by two threads.
     """
 
     def __init__(self, b: Buffer, copies: int, dtype: np.dtype, values: np.ndarray | None = None, *,
@@ -50,7 +50,7 @@ class Cells:
             self.reading_block = np.full(n, -1, np.int32)
 
     def forget(self) -> None:
-        """The contents become undefined (a new allocation)."""
+        """Mark the contents undefined (new allocation)."""
         self.pending = None
         self.whole, self.asked = False, 0
         if self.written is not None:
@@ -58,9 +58,9 @@ class Cells:
 
     def read(self, at: np.ndarray, me: np.ndarray, now: np.ndarray, block_of: np.ndarray,
              wanted: np.ndarray | None = None) -> np.ndarray:  # fmt: skip
-        """The values at absolute cells ``at``, read by threads ``me`` in barrier epochs ``now``.
+        """Values of elements ``at``, read by threads ``me`` in barrier epochs ``now``.
 
-        wanted: which of them go anywhere, None for all; what the others hold does not matter
+        wanted: mask of values that are used, None for all; others may be undefined
         """
         self.need_written(at, wanted)
         if self.watched:
@@ -85,20 +85,20 @@ class Cells:
         return found
 
     def under_way(self, at: np.ndarray) -> None:
-        """Mark cells as written by a copy that has not landed."""
+        """Mark elements as being written by a copy in flight."""
         if self.pending is None:
             self.pending = np.zeros(len(self.values), bool)
         self.pending[at] = True
 
     def land(self, at: np.ndarray, me: np.ndarray, now: np.ndarray) -> None:
-        """Copies have arrived, in the epochs ``now`` of the threads that had waited for them."""
+        """Complete copies, visible to threads that waited, in epochs ``now``."""
         if self.pending is not None:
             self.pending[at] = False
         if self.watched:
             self.writer[at], self.wrote[at] = me, now
 
     def depart(self, at: np.ndarray, value: np.ndarray) -> None:
-        """Begin an asynchronous tile copy to these cells: mbarriers order it, not barriers of the block."""
+        """Begin a TMA copy to these elements; ordered by mbarriers, not block barriers."""
         self._need_landed(at, "written")
         if self.reading is not None and self.reading[at].any():
             cell = int(at[self.reading[at] > 0].flat[0]) % self.size
@@ -114,18 +114,18 @@ class Cells:
         self.under_way(at)
 
     def arrive(self, at: np.ndarray) -> None:
-        """Such a copy has come."""
+        """Complete a TMA copy."""
         if self.pending is not None:
             self.pending[at] = False
 
     def read_later(self, at: np.ndarray, change: int) -> None:
-        """An instruction that reads these cells begins (1), or has been waited for (-1)."""
+        """An asynchronous reader of these elements begins (1) or completes (-1)."""
         if self.reading is None:
             self.reading = np.zeros(len(self.values), np.int32)
         np.add.at(self.reading, at, change)
 
     def need_written(self, at: np.ndarray, wanted: np.ndarray | None = None) -> None:
-        """Raise Fault when a cell that nobody wrote is read, and ``wanted`` (None: all are)."""
+        """Raise Fault if a used element is uninitialized."""
         self._need_landed(at, "read")
         if self.written is None or self.whole:
             return
@@ -145,7 +145,7 @@ class Cells:
 
     def write(self, at: np.ndarray, value: Any, me: np.ndarray, now: np.ndarray, block_of: np.ndarray, *,
               repeats: bool = False) -> None:  # fmt: skip
-        """Store ``value`` at absolute cells ``at``; ``repeats``: several threads may, if it is the same value."""
+        """Store to elements ``at``; ``repeats``: threads may write equal values to one element"""
         self._need_landed(at, "written")
         if self.reading is not None and self.reading[at].any():
             cell = int(np.asarray(at)[self.reading[at] > 0].flat[0]) % self.size
@@ -166,7 +166,7 @@ class Cells:
 
     def add(self, at: np.ndarray, value: Any, me: np.ndarray, now: np.ndarray, block_of: np.ndarray,
             numbers: Numbers) -> None:  # fmt: skip
-        """Add to absolute cells ``at`` in steps that nobody divides: other such threads are no race, all others are."""
+        """Atomically add to elements ``at``; races with non-atomic accesses only."""
         self.need_written(at)
         if self.watched:
             who = np.where(self.writer[at] == ADDED_ATOMICALLY, -1, self.writer[at])
@@ -176,7 +176,7 @@ class Cells:
         numbers.add_at(self.values, at, value, self.buffer.dtype)
 
     def _repeat(self, at: np.ndarray, value: Any, me: np.ndarray, now: np.ndarray, block_of: np.ndarray) -> None:
-        """A write that may meet an equal one; against reads and unequal values it is like any other."""
+        """Write that may coincide with an equal one by another thread."""
         who = np.where(_alike(self.values[at], value), -1, self.writer[at])
         self._conflict(who, self.wrote[at], at, me, now, block_of, "writes", "wrote")
         self._conflict(self.reader[at], self.had_read[at], at, me, now, block_of, "writes", "read")
@@ -214,5 +214,5 @@ class Cells:
 
 
 def _alike(a: Any, b: Any) -> np.ndarray:
-    """Where values are the same; a NaN is another NaN."""
+    """Boolean array: equal, or both NaN."""
     return np.asarray((a == b) | ((a != a) & (b != b)))

@@ -1,4 +1,4 @@
-"""Kinds of arithmetic: the device's own numbers, or the prime field in which equality is exact.
+"""Arithmetics for the interpreter: the device's own, and a prime field in which floats are exact.
 
 In the field of p = 2^31 - 1 sums, products and quotients of "floats" have no rounding, so two programs are equal or
 they are not: the Schwartz-Zippel argument (Schwartz 1980, Zippel 1979) makes random inputs tell different polynomials
@@ -27,19 +27,19 @@ _WIDE_TYPES = {**dict.fromkeys(WIDENED, "float32"), "index": "int64", "bool": "b
 
 
 class Numbers:
-    """Operations on NumPy arrays or scalars, by the IR's dtype names.
+    """Operations on NumPy values by IR dtype names; the base class is the device's arithmetic.
 
-    opaque: functions that were taken for pseudo-random ones so far
+    opaque: functions treated as pseudo-random so far
     """
 
     opaque: Set[str] = frozenset()
 
     def storage(self, dtype: str) -> np.dtype:
-        """The NumPy type in which values of ``dtype`` are computed."""
+        """NumPy dtype in which ``dtype`` values are computed."""
         return np.dtype(_WIDE_TYPES.get(dtype, dtype))
 
     def const(self, value: Any, dtype: str) -> Any:
-        """A literal."""
+        """Value of a literal."""
         if DTYPES[dtype].kind == "f":
             return self.storage(dtype).type(rounded(value, dtype))
         return bool(value) if dtype == "bool" else int(value)
@@ -55,7 +55,7 @@ class Numbers:
         return self.float_binary(op, a, b, dtype)
 
     def operation(self, op: str, dtype: str) -> Callable[..., object]:
-        """``binary`` of one operation; of indices, which are most of what kernels compute, without asking again."""
+        """``binary`` specialized to one operation and dtype."""
         if dtype == "index" and op in _INTEGER:
             return _INTEGER[op]  # type: ignore[no-any-return]
         if dtype in ("index", "bool") and op in _COMPARE:
@@ -63,7 +63,7 @@ class Numbers:
         return lambda a, b: self.binary(op, a, b, dtype)
 
     def wrap(self, x: Any, dtype: str) -> Any:
-        """Integer overflow as the type does it."""
+        """Integer ``x`` wrapped around to ``dtype``."""
         if dtype == "index":
             return x
         if not isinstance(x, np.ndarray | np.generic):  # of two literals
@@ -72,7 +72,7 @@ class Numbers:
         return x.astype(dtype, copy=False)
 
     def float_binary(self, op: str, a: object, b: object, dtype: str) -> Any:
-        """An operator on floats."""
+        """``a op b`` on floats."""
         with np.errstate(all="ignore"):
             return _FLOAT[op](a, b)
 
@@ -85,7 +85,7 @@ class Numbers:
         return self.wrap(np.negative(a) if op == "-" else np.invert(a), dtype)
 
     def call(self, fn: str, args: list[object], dtype: str, given: str) -> Any:
-        """A function of the table. given: the type of its arguments"""
+        """Result of math function ``fn``. given: dtype of its arguments"""
         if fn == "bitcast":
             return self.bitcast(args[0], given, dtype)
         if fn == "power":
@@ -97,12 +97,12 @@ class Numbers:
         return out.astype(self.storage(dtype)) if hasattr(out, "astype") else out
 
     def bitcast(self, x: object, old: str, new: str) -> Any:
-        """The same bits as another type."""
+        """Bits of ``x`` reinterpreted as ``new``."""
         bits = np.asarray(x).astype(numpy_dtype(old), copy=False).view(numpy_dtype(new))
         return bits.astype(self.storage(new), copy=False)
 
     def cast(self, x: Any, old: str, new: str) -> Any:
-        """A conversion as C does it; to a float of 16 or 8 bits it rounds once, whatever it comes from."""
+        """Conversion as in C; to 16- or 8-bit floats with a single rounding."""
         if new == "bool":
             return np.not_equal(x, 0)
         x = np.asarray(x)
@@ -113,55 +113,55 @@ class Numbers:
             return x.astype(self.storage(new))
 
     def to_memory(self, x: object, dtype: str) -> Any:
-        """A value as it is after being stored as ``dtype``."""
+        """``x`` rounded to its stored type."""
         return self.cast(x, dtype, dtype) if dtype in WIDENED else x
 
     def inputs(self, array: object, dtype: str) -> np.ndarray:
-        """A user's array as values."""
+        """A user's array converted to this arithmetic."""
         return np.asarray(array).astype(self.storage(dtype))
 
     def random(self, rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> np.ndarray:
-        """Small whole numbers: sums of products stay exact."""
+        """Random small integers, so that sums of products are exact."""
         low, high = (0, 2) if dtype == "bool" else (0, 8) if DTYPES[dtype].kind == "u" else (-4, 5)
         return rng.integers(low, high, shape).astype(self.storage(dtype))
 
     def scalar(self, value: object, dtype: str) -> object:
-        """A user's scalar as a value."""
+        """A user's scalar converted to this arithmetic."""
         return np.asarray(value).item()
 
     def tensor_core(self, call: IntrinCall) -> TensorCore | None:
-        """The rounding of an instruction's factors and sums; None: of each operation, as its meaning says."""
+        """TensorCore rounding of a matrix instruction; None: round each operation as its definition says."""
         return None
 
     def add_at(self, values: np.ndarray, at: np.ndarray, value: Any, dtype: str) -> None:
-        """Add to the cells ``at`` of an array, to each as often as it is named."""
+        """Add to elements ``at``, repeated ones repeatedly."""
         np.add.at(values, at, value)
         values[at] = self.binary("+", values[at], self.const(0, dtype), dtype)
 
     def differ(self, got: np.ndarray, want: np.ndarray, dtype: str) -> np.ndarray:
-        """Where results are not what they should be."""
+        """Boolean array: where results are wrong."""
         return np.asarray(got != want)
 
     def exact(self, dtype: str) -> bool:
-        """True when a sum of ``dtype`` is the same in any order."""
+        """True if sums of ``dtype`` do not depend on order."""
         return DTYPES[dtype].kind in "iu"
 
     def sum(self, x: np.ndarray, axis: tuple[int, ...], dtype: str) -> np.ndarray:
-        """A sum over axes."""
+        """Sum over ``axis``."""
         out: np.ndarray = x.sum(axis=axis, dtype=self.storage(dtype) if dtype != "bool" else None)
         return out
 
     def running_sums(self, x: np.ndarray, dtype: str) -> np.ndarray | None:
-        """Sums along the last axis up to each place, the first one of one term; None: as the operator joins them."""
+        """Prefix sums along the last axis; None: combine step by step instead."""
         return None
 
     def added_at(self, out: np.ndarray, cells: np.ndarray, x: np.ndarray, dtype: str) -> np.ndarray | None:
-        """``out`` with each of ``x`` added to its cell; None: as the operator joins them."""
+        """``out`` with ``x`` added at ``cells``; None: combine step by step instead."""
         return None
 
 
 class Field(Numbers):
-    """Floats are elements of the field with p elements, ordered as -p/2 … p/2; -2p and 2p stand for the infinities."""
+    """Floats as residues modulo p, ordered as -p/2 … p/2; -2p and 2p stand for infinities."""
 
     title = "the field of 2^31 - 1"
 
@@ -211,7 +211,7 @@ class Field(Numbers):
         return out
 
     def bitcast(self, x: object, old: str, new: str) -> Any:
-        """A fixed pseudo-random function: field elements have no bits."""
+        """Pseudo-random function of the residue, as residues have no bits."""
         if DTYPES[new].kind == "f":
             low, high = (np.asarray(x).astype(np.int64) >> n & 0xFFFFFFFF for n in (0, 32))
             return mixed(mixed(low % P, 37) + mixed((low >> 31) + high % P, 41), 43)
@@ -226,9 +226,7 @@ class Field(Numbers):
         return super().cast(x, old, new)
 
     def _whole(self, x: Any, dtype: str) -> Any:
-        """A float as an integer: a fixed pseudo-random function, three times in four small, else of all its bits, so
-        that neither what picks a few values nor what picks single bits gives the same for all.
-        """
+        """Float to integer: a pseudo-random function, mostly small values, some with all bits."""
         y = mixed(x, 11)
         wide = (mixed(y, 61) << 33) ^ (mixed(y, 67) << 8) ^ y
         kind = np.dtype(np.int32) if dtype == "index" else self.storage(dtype)
@@ -258,7 +256,7 @@ class Field(Numbers):
 
 
 def numpy_dtype(name: str) -> np.dtype:
-    """The NumPy type that arrays of ``name`` have in memory; bfloat16 and floats of 8 bits are those of ml_dtypes."""
+    """NumPy dtype of arrays in memory; ml_dtypes for bfloat16 and 8-bit floats."""
     if name in WIDENED and name != "float16":
         import ml_dtypes
 
@@ -268,9 +266,8 @@ def numpy_dtype(name: str) -> np.dtype:
 
 
 def odd_float32(x: np.ndarray) -> np.ndarray:
-    """Numbers in float32 with their last digit odd where digits were cut off (rounding to odd; Boldo and Melquiond,
-    "Emulation of FMA and correctly rounded sums", 2008): rounded again, to two digits less or fewer, they are rounded
-    once.
+    """``x`` in float32 by rounding to odd (Boldo and Melquiond, "Emulation of FMA and correctly rounded sums", 2008): a
+    further rounding to at least two fewer bits gives the correctly rounded result.
     """
     if x.dtype.itemsize < 4 or x.dtype == np.float32:
         return x
@@ -286,7 +283,7 @@ def odd_float32(x: np.ndarray) -> np.ndarray:
 
 
 def mixed(x: Any, salt: int) -> Any:
-    """A fixed pseudo-random function of a field element."""
+    """Pseudo-random function of a residue."""
     y = (np.asarray(x) + 0x9E3779B1 * salt) % P
     y = y * y % P
     y = (y + 0x85EBCA6B * salt) % P
@@ -294,19 +291,19 @@ def mixed(x: Any, salt: int) -> Any:
 
 
 def _residue(x: Any) -> Any:
-    """Integers as field elements."""
+    """Integers modulo p."""
     x = np.asarray(x)
     return (x % np.uint64(P)).astype(np.int64) if x.dtype == np.uint64 else x.astype(np.int64) % P
 
 
 def _signed(x: Any) -> Any:
-    """Representatives above p/2 are the negative numbers, so that relu and comparisons with 0 have two sides."""
+    """Residues mapped to -p/2 … p/2, so that relu and comparisons with 0 have two sides."""
     x = np.asarray(x)
     return np.where((x > P // 2) & (x < P), x - P, x)
 
 
 def inverse(b: object, modulus: int = P) -> np.ndarray:
-    """The inverse by Fermat's theorem, b^(modulus - 2), and 0 for 0."""
+    """Modular inverse b^(modulus - 2), 0 for 0."""
     base, out, e = np.asarray(np.asarray(b) % modulus), np.ones_like(np.asarray(b)), modulus - 2
     while e:
         if e & 1:
@@ -317,13 +314,13 @@ def inverse(b: object, modulus: int = P) -> np.ndarray:
 
 
 def _bits(op: str, a: Any, b: Any, dtype: str) -> Any:
-    """An operator on bits; shifts by any number of them as NumPy does them. Indices are integers of 64 bits."""
+    """Bitwise operator or shift, with NumPy's semantics."""
     kind = np.dtype(np.int64 if dtype == "index" else dtype)
     return _BITS[op](np.asarray(a).astype(kind, copy=False), np.asarray(b).astype(kind, copy=False))
 
 
 def upper_half(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """The upper half of the bits of ``a * b``, of their type."""
+    """Upper half of the bits of ``a * b``."""
     kind, bits = a.dtype, 8 * a.dtype.itemsize
     if bits < 64:
         wide = np.int64 if kind.kind == "i" else np.uint64
@@ -339,7 +336,7 @@ def upper_half(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def whole_power(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Integers to integer powers, which wrap around; to negative ones they are fractions, rounded toward zero."""
+    """Integer powers with wrap-around; negative exponents round toward zero."""
     made = np.power(a, np.maximum(b, b.dtype.type(0)))
     if a.dtype.kind == "u":
         return np.asarray(made)
@@ -352,7 +349,7 @@ def _erf(x: Any) -> Any:
 
 
 def _extreme(which: Any, sign: int) -> Callable[[Any, Any], Any]:
-    """NumPy's minimum or maximum: NaN where one operand is, and -0 is less than 0, so that any order gives the same."""
+    """NumPy minimum or maximum with -0 < 0, independent of operand order; NaN if either is."""
 
     def function(a: Any, b: Any) -> Any:
         found = which(a, b)
@@ -364,9 +361,7 @@ def _extreme(which: Any, sign: int) -> Callable[[Any, Any], Any]:
 
 
 def _quotient(a: Any, b: Any) -> Any:
-    """By 0 it is 0, the least one by -1 is itself, and neither is news: the reference computes both sides of a select,
-    of which one may divide by 0.
-    """
+    """Integer quotient without warnings: 0 for division by 0, as both sides of a select are evaluated."""
     if type(b) is int and b > 0:
         return a // b
     with np.errstate(divide="ignore", over="ignore"):

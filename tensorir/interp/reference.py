@@ -1,4 +1,4 @@
-"""The meaning of declarations: every element by its definition, in NumPy, with no schedule."""
+"""Evaluates declarations in NumPy by their definition, without a schedule."""
 
 from __future__ import annotations
 
@@ -88,14 +88,14 @@ def evaluate(
 
 
 def _dims_told(outputs: Sequence[Tensor], arrays: Sequence[object]) -> dict[Var, int]:
-    """The dims that shapes of arrays tell; the others are the least that they may be."""
+    """{dim: value} read from array shapes, the least allowed value for undetermined ones."""
     pairs = [(a, x) for a, x in zip(arguments_of(outputs), arrays, strict=True) if not isinstance(a, Var)]
     found, _ = told((a.name, tuple(map(said, a.shape)), np.asarray(x).shape) for a, x in pairs)
     return {v: found.get(v.name, v.bounds)[0] for v in dims_of(outputs) if v.bounds is not None}
 
 
 def constant_values(b: Buffer, numbers: Numbers) -> np.ndarray:
-    """The contents of a constant."""
+    """Contents of a constant in this arithmetic."""
     flat = np.array([numbers.const(v, b.dtype) for v in b.data or ()], numbers.storage(b.dtype))
     return flat.reshape(b.dims)
 
@@ -159,7 +159,7 @@ def scanned(body: Reduce, ev: Evaluator, shape: tuple[int, ...]) -> Any:
 
 
 def _prefixes(c: Combiner, states: list[np.ndarray], numbers: Numbers) -> list[np.ndarray]:
-    """Each state joined with all before it along the last axis: those of pairs first, then what is between them."""
+    """Inclusive prefix combinations of states along the last axis, in logarithmic depth."""
     n = states[0].shape[-1]
     if n < 2:
         return states
@@ -199,7 +199,7 @@ def scattered(body: Reduce, ev: Evaluator, shape: tuple[int, ...]) -> np.ndarray
 
 
 def _joined(c: Combiner, old: Sequence[np.ndarray], new: Sequence[np.ndarray], numbers: Numbers) -> list[np.ndarray]:
-    """Two states as one, element by element."""
+    """Two states combined elementwise."""
     ev = Evaluator({**dict(zip(c.old, old, strict=True)), **dict(zip(c.new, new, strict=True))}, {}, numbers)
     return [np.broadcast_to(np.asarray(ev(r)), x.shape) for r, x in zip(c.result, old, strict=True)]
 
@@ -217,7 +217,9 @@ def _grid(op: Compute, reduces: Sequence[Var], part: slice) -> dict[Var, np.ndar
 
 
 def value_of(body: Expr, ev: Evaluator, shape: tuple[int, ...], rank: int) -> Any:
-    """Return what a body is where ``ev`` has its axes: ``shape`` is that of all of them, the first ``rank`` remain."""
+    """Return the value of ``body`` over axes of extents ``shape``; the first ``rank`` axes remain, others are
+    reduced.
+    """
     numbers = ev.n
     if not isinstance(body, Reduce):
         return numbers.to_memory(ev(body), body.dtype)
@@ -239,7 +241,7 @@ def value_of(body: Expr, ev: Evaluator, shape: tuple[int, ...], rank: int) -> An
 
 
 def _fold(c: Combiner, states: list[np.ndarray], numbers: Numbers) -> list[np.ndarray]:
-    """Combine along the last axis: the halves, or where order counts the neighbours."""
+    """States combined along the last axis: by halves, or neighbours if not commutative."""
     while states[0].shape[-1] > 1:
         n = states[0].shape[-1]
         half = n // 2
@@ -254,7 +256,7 @@ def _fold(c: Combiner, states: list[np.ndarray], numbers: Numbers) -> list[np.nd
 
 
 class Evaluator:
-    """An expression over whole arrays of axis values; what it has several times is computed once."""
+    """Evaluates an expression over whole arrays of axis values, common subexpressions once."""
 
     def __init__(self, env: Mapping[Var, Any], values: Mapping[object, np.ndarray], numbers: Numbers) -> None:
         self.env, self.values, self.n = env, values, numbers
@@ -303,7 +305,7 @@ class Evaluator:
         raise TypeError(type(e).__name__)
 
     def read(self, b: Buffer, index: list[Any]) -> Any:
-        """Return the elements at ``index``, one array for each dimension, moved to where there are elements."""
+        """Return buffer elements at ``index``, one array per dimension, clamped to the bounds."""
         array = self.values[b]
         # the side of a select that is not taken may be out of range
         at = tuple(np.clip(i, 0, n - 1) for i, n in zip(index, array.shape, strict=True))
@@ -382,7 +384,7 @@ def random_arguments(
 
 
 def _with_any_bits(rng: np.random.Generator, x: Any, dtype: str, few: int) -> Any:
-    """``x`` with integers of all bits of the type in place of one element in ``few``."""
+    """``x`` with one element in ``few`` replaced by full-range integers."""
     kind = DTYPES[dtype]
     shape = np.shape(x)
     wild = rng.integers(kind.low, kind.high, shape, np.dtype(dtype), endpoint=True)
@@ -390,13 +392,13 @@ def _with_any_bits(rng: np.random.Generator, x: Any, dtype: str, few: int) -> An
 
 
 def _amounts(rng: np.random.Generator, bits: int, shape: tuple[int, ...], signed: bool) -> np.ndarray:
-    """Numbers of bits to shift by: any of the type's, and half of them its ends and what is next to these."""
+    """Random shift counts: half arbitrary, half at the limits of the width."""
     ends = np.array([0, 1, bits - 1, bits, bits + 1, *([-1] if signed else [])])
     return np.where(rng.random(shape) < 0.5, ends[rng.integers(0, len(ends), shape)], rng.integers(0, bits, shape))
 
 
 def _compared(conditions: Iterable[Expr]) -> dict[Tensor | Var, list[int]]:
-    """Inputs to the constants that conditions compare their elements with, one less and one more."""
+    """{input: constants compared with its elements, and their neighbours}."""
     found: dict[Tensor | Var, list[int]] = {}
     for c in (c for cond in conditions for c in find(cond, Binary)):
         for a, b in ((c.a, c.b), (c.b, c.a)):
@@ -408,7 +410,7 @@ def _compared(conditions: Iterable[Expr]) -> dict[Tensor | Var, list[int]]:
 
 
 class OutputLike(Protocol):
-    """An output: a tensor, or what is known of one elsewhere."""
+    """Interface of an output: name, dtype, shape."""
 
     @property
     def name(self) -> str: ...
@@ -434,5 +436,5 @@ def as_declared(outputs: Sequence[OutputLike], given: object) -> list[Any]:
 
 
 def results_of(given: object) -> list[Any]:
-    """The results of a call as a list: a tuple or list has several, anything else is the only one."""
+    """Results of a call as a list; a tuple or list counts as several."""
     return list(given) if isinstance(given, tuple | list) else [given]

@@ -1,4 +1,4 @@
-"""Warpgroups with roles, and the barriers that they meet at.
+"""Executes warp-specialized roles as threads in the interpreter, with their mbarriers.
 
 Each role runs in a thread of its own, one at a time: it runs until it waits for a barrier, or has released
 something at one; then it is the others' turn, so that what a release allows happens at once, and copies are made as far
@@ -22,7 +22,7 @@ from tensorir.ir.tree import Arrive, Await, Buffer, InitBarriers, Role, Roles
 
 
 class RoleTurns:
-    """The turn of one role of a kernel after the other."""
+    """Scheduler that runs one role of a kernel at a time."""
 
     def __init__(self, count: int) -> None:
         self.ready = threading.Condition()
@@ -31,7 +31,7 @@ class RoleTurns:
         self.mine = threading.local()
 
     def run(self, me: int, body: Callable[[], None]) -> None:
-        """One role from its first turn to its end; what it raises ends the others as well."""
+        """Run one role to its end; an exception ends the others."""
         self.mine.number = me
         try:
             self._await_turn()
@@ -46,7 +46,7 @@ class RoleTurns:
             self._pass_on(me)
 
     def others(self, stuck: str = "") -> None:
-        """Let the others run; ``stuck``: what this role waits for, which ends all when every role does."""
+        """Yield to other roles; ``stuck``: what this one waits for, a Fault if all roles wait"""
         me = self.mine.number
         with self.ready:
             self.stuck = self.stuck | {me} if stuck else set()
@@ -68,12 +68,12 @@ class RoleTurns:
 
 
 class _Ended(Exception):  # another role has failed
-    """Ends a role."""
+    """Ends a role's thread."""
 
 
 @dataclass
 class _Landing:
-    """A copy that is in flight in one block."""
+    """A copy in flight in one block."""
 
     home: Cells
     where: np.ndarray
@@ -81,7 +81,7 @@ class _Landing:
 
 
 class _Kind:
-    """The barriers of one buffer, in all blocks."""
+    """State of the mbarriers of one buffer, in all blocks."""
 
     def __init__(self, blocks: int, slots: int, arrivals: int) -> None:
         self.arrivals = arrivals
@@ -91,13 +91,13 @@ class _Kind:
         self.coming: dict[tuple[int, int], list[_Landing]] = {}
 
     def settle(self, block: int, slot: int) -> None:
-        """Begin the next phase where this one has all that it waits for."""
+        """Advance to the next phase if arrivals and bytes are complete."""
         if self.left[block, slot] == 0 and self.bytes[block, slot] == 0:
             self.phase[block, slot] += 1
             self.left[block, slot] = self.arrivals
 
     def land(self, block: int, slot: int) -> None:
-        """Let copies come, as many as the phase waits for."""
+        """Complete the copies that the phase waits for."""
         coming = self.coming.get((block, slot), [])
         while self.left[block, slot] == 0 and self.bytes[block, slot] != 0 and coming:
             one = coming.pop(0)
@@ -107,14 +107,14 @@ class _Kind:
 
 
 class Barriers:
-    """All barriers of a kernel, and how statements about them are executed."""
+    """All mbarriers of a kernel, with closures for statements on them."""
 
     def __init__(self, machine: Lanes) -> None:
         self.machine, self.kinds = machine, dict[Buffer, _Kind]()
         self.turns: RoleTurns | None = None
 
     def begin(self, s: InitBarriers) -> Action:
-        """Fresh barriers."""
+        """Closure that initializes mbarriers."""
 
         def run(f: Frame) -> None:
             self.kinds[s.buffer] = _Kind(self.machine.blocks, as_int(s.buffer.shape[0]), s.arrivals)
@@ -129,13 +129,13 @@ class Barriers:
     def expect_landing(
         self, b: Buffer, slot: object, block: np.ndarray, home: Cells, where: np.ndarray, size: int
     ) -> None:
-        """Tiles that will tell a barrier when they have come, one in each block."""
+        """Register tile copies that will signal an mbarrier, one per block."""
         kind = self._of(b)
         for n, (i, j) in enumerate(zip(block, np.broadcast_to(np.asarray(slot), block.shape), strict=True)):
             kind.coming.setdefault((int(i), int(j)), []).append(_Landing(home, where[n], size))
 
     def arrive(self, s: Arrive) -> Action:
-        """An arrival of each thread."""
+        """Closure: each thread arrives."""
         slot, rank = self.machine.expr(s.index[0]), None if s.rank is None else self.machine.expr(s.rank)
         cluster = self.machine.cluster
 
@@ -158,7 +158,7 @@ class Barriers:
         return run
 
     def wait(self, s: Await) -> Action:
-        """Threads wait for the end of the phase, in all blocks alike."""
+        """Closure: threads wait for the end of a phase."""
         slot, parity = self.machine.expr(s.index[0]), self.machine.expr(s.parity)
 
         def run(f: Frame) -> None:
@@ -181,7 +181,7 @@ class Barriers:
         return run
 
     def roles(self, s: Roles) -> Action:
-        """All roles, to their ends."""
+        """Closure that runs all roles to their ends."""
         machine = self.machine
         machine.hardware = machine.hardware.union(*(r.numbers for r in s.roles))
         each = [(r, turn) for r in s.roles for turn in range(r.turns)]
@@ -204,7 +204,7 @@ class Barriers:
 
 
 def _frame_of(machine: Lanes, r: Role, turn: int, f: Frame) -> Frame:
-    """The threads of one of a role's sets of warpgroups, which know the numbers of these."""
+    """Frame with the threads of one set of a role's warpgroups."""
     x, _, _ = machine.k.block
     thread = f.me % machine.threads
     group = thread // x

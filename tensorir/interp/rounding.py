@@ -1,5 +1,5 @@
-"""Bounds of rounding for each result, in any order of its sums: a running error analysis
-(Wilkinson; Higham, "Accuracy and Stability of Numerical Algorithms", 3.3) alongside the values.
+"""Rigorous rounding error bounds per result element, for any summation order, by running error analysis
+(Wilkinson; Higham, "Accuracy and Stability of Numerical Algorithms", 3.3).
 
 A bound for each element tells small results from wrong ones where the largest result says nothing of them: a quotient
 of sums of positive numbers is good to some digits however small it is, and a difference of large numbers is not.
@@ -31,10 +31,10 @@ _SLACK = 4
 def rounding_of(
     outputs: Sequence[Tensor], arrays: Sequence[object], target: Target | None = None
 ) -> tuple[np.ndarray, ...] | None:
-    """Distances that elements of ``outputs`` may have from another executor's, in the shapes of these; infinite where
-    nothing is known. None where what is rounded decides something, and where a user's reduction joins states.
+    """Per output, an array of allowed differences from another executor's results; inf where unknown. None if rounding
+    decides a branch, or a user's combiner joins states.
 
-    target: of the executor, whose functions may be fast ones (``FAST_ULPS``)
+    target: of the executor, which may use fast functions (``FAST_ULPS``)
     """
     reduced = [r for op in computes_of(outputs) for b in op.bodies for r in find(b, Reduce)]
     if not is_continuous(outputs) or any(r.combiner.name not in (*BUILT_IN, "set") for r in reduced):
@@ -47,29 +47,27 @@ def rounding_of(
 
 
 def _least(dtype: str) -> float:
-    """The least normal number of a type, below which digits are lost; what has 16 or 8 bits is made in float32."""
+    """Least normal number of the type in which ``dtype`` is computed."""
     return float(np.finfo(np.float64 if dtype == "float64" else np.float32).tiny)
 
 
 def _unit(dtype: str) -> float:
-    """Half of the step from 1 to the next number of the type in which values of a type are computed."""
+    """Unit roundoff of the type in which ``dtype`` is computed."""
     return 2.0**-53 if dtype == "float64" else 2.0**-24
 
 
 def _stored(dtype: str) -> float:
-    """Half of the step from 1 to the next number of a type as it may be stored after any term of a sum."""
+    """Unit roundoff of ``dtype`` as stored between terms of a sum."""
     return 2.0 ** -DTYPES[dtype].digits if DTYPES[dtype].widened else _unit(dtype)
 
 
 def _size(x: Any, dtype: str) -> Any:
-    """The number whose digits a stored type has: below its least normal number, that."""
+    """``abs(x)``, at least the least normal number of ``dtype``."""
     return np.maximum(x, DTYPES[dtype].normal) if DTYPES[dtype].widened else x
 
 
 class _Bounded(Numbers):
-    """Doubles as real parts, and as imaginary parts bounds of how far rounding has moved them; infinite or NaN where
-    that is not known.
-    """
+    """Complex numbers: value as real part, bound on its rounding error as imaginary part (inf or NaN if unknown)."""
 
     def __init__(self, target: Target | None = None) -> None:
         self.target = target
@@ -183,7 +181,7 @@ _WIDE_NUMBERS = Numbers()
 
 
 def _pair(value: Any, error: Any) -> np.ndarray:
-    """A value and its bound."""
+    """``value + 1j * error``."""
     out = np.empty(np.broadcast_shapes(np.shape(value), np.shape(error)), np.complex128)
     out.real, out.imag = value, error
     return out

@@ -1,4 +1,4 @@
-"""The thread-level meaning of lowered programs: their kernels one after another, on the memory that they share."""
+"""Runs all kernels of a lowered program in the interpreter, on shared memory arrays."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ LARGE_GRID_THREADS = 1 << 16
 
 
 class ModuleLike(Protocol):
-    """The interpreter's view of a lowered program (``lower.kernel.Module``)."""
+    """Interface of a lowered program (``lower.kernel.Module``) as the interpreter uses it."""
 
     @property
     def inputs(self) -> tuple[Buffer, ...]: ...
@@ -87,7 +87,7 @@ def run(module: ModuleLike, arrays: Mapping[str, object], numbers: Numbers) -> d
 
 
 def _run_kernel(k: KernelLike, memory: dict[Buffer, Cells], scalars: Mapping[Var, Any], numbers: Numbers) -> None:
-    """All blocks, a few at a time."""
+    """Run all blocks of a kernel, a few at a time."""
     touched = set(writes(k.body))
     for b in k.params:
         old = memory[b]
@@ -116,7 +116,7 @@ def _run_kernel(k: KernelLike, memory: dict[Buffer, Cells], scalars: Mapping[Var
 
 
 def iterations(module: ModuleLike) -> int:
-    """The number of statements ``run`` executes one after another over a field: its cost, before paying it."""
+    """Number of statements that ``run`` would execute sequentially, an estimate of its cost."""
     total = 0
     for k in module.kernels:
         threads, blocks = math.prod(k.block), math.prod(k.grid)
@@ -149,9 +149,9 @@ Exprs = tuple[Expr, ...]
 
 
 class AccessPlace(NamedTuple):
-    """Expressions of blocks, threads and scalars that decide where a load or a store is.
+    """Expressions of blocks, threads and scalars that determine a load's or store's address.
 
-    guards: conditions without which it is not reached;  parts: all else that its indices and conditions are made of
+    guards: conditions to reach it;  parts: other subexpressions of its index and conditions
     """
 
     guards: Exprs
@@ -159,8 +159,8 @@ class AccessPlace(NamedTuple):
 
 
 def worth_running(k: KernelLike, known: set[Var], lanes: Callable[[np.ndarray], Lanes], count: int) -> np.ndarray:
-    """Return the numbers of the blocks that may write to arrays, and of the others one for each way to read: those left
-    out read and write nothing but what another one does at the same places.
+    """Return block numbers sufficient for a check: all that may write arrays, and one of each group that reads the same
+    addresses.
 
     known: scalars;  lanes: compiles expressions for some of the ``count`` blocks
     """
@@ -194,7 +194,7 @@ def worth_running(k: KernelLike, known: set[Var], lanes: Callable[[np.ndarray], 
 
 
 class _Values:
-    """Values of expressions in all threads of some blocks."""
+    """Values of expressions in all threads of some blocks, cached."""
 
     def __init__(self, machine: Lanes, blocks: int) -> None:
         self.machine, self.shape = machine, (blocks, machine.threads)
@@ -207,16 +207,14 @@ class _Values:
         return self.known[e]
 
     def where(self, guards: Exprs) -> np.ndarray:
-        """Which threads of which blocks meet all of them."""
+        """Mask over (block, thread): all ``guards`` hold."""
         found = np.ones(self.shape, bool)
         for c in guards:
             found &= self.of(c).astype(bool)
         return found
 
     def digest(self, there: np.ndarray, parts: Exprs) -> np.ndarray:
-        """A number for each block, that of others whose threads there have the same values; of any two that have not,
-        it is the same once in 2**64.
-        """
+        """Hash per block of ``parts``' values in threads ``there``."""
         rng = np.random.default_rng(len(parts))
         total = np.zeros(self.shape[0], np.uint64)
         for e in (None, *parts):
@@ -228,8 +226,8 @@ class _Values:
 
 
 class _Walk:
-    """The accesses of a kernel. ``stores``: those to its arrays, and loads of these;  ``others``: all other ones;
-    ``plain``: no place depends on what the kernel itself has written.
+    """Collects a kernel's accesses. ``stores``: stores to its arrays and loads of those;  ``others``: all other
+    accesses;  ``plain``: true if no address depends on data written by the kernel
     """
 
     def __init__(self, told: set[Var], written: set[Buffer]) -> None:
@@ -241,7 +239,7 @@ class _Walk:
         self.others: list[AccessPlace] = []
 
     def through(self, s: Stmt, around: Exprs = ()) -> bool:
-        """Take the accesses of a statement under conditions; False where other statements may access memory as well."""
+        """Collect a statement's accesses; False if other statements may access memory."""
         match s:
             case Store():
                 for e in (*s.index, s.value):
@@ -299,7 +297,7 @@ class _Walk:
         return not has(e, Load) and all(v in self.told for v in find(e, Var))
 
     def _take(self, e: Expr, parts: dict[Expr, None]) -> None:
-        """The largest parts of an expression that are told."""
+        """Collect the largest subexpressions of ``e`` that blocks, threads and scalars determine."""
         if not find(e, Var):
             return
         if self._is_told(e):
@@ -309,7 +307,7 @@ class _Walk:
             self._take(c, parts)
 
     def _weaker(self, c: Expr) -> Expr | None:
-        """The comparison in the iterations of loops in which it is most likely to hold; None for others."""
+        """``c`` at the loop iterations where it most likely holds; None if not a comparison of that form."""
         if not isinstance(c, Binary) or c.op not in ("<", "<=") or c.a.dtype != "index" or has(c, Load):
             return None
         form = self.arith.linear(c.a).plus(self.arith.linear(c.b), -1)

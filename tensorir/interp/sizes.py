@@ -1,4 +1,4 @@
-"""Bounds of every element and every partial sum, from the inputs themselves and not from their largest one.
+"""Bounds of every element and partial sum, by evaluating declarations on the inputs' absolute values.
 
 Absolute values take the place of floats, so that each sum bounds those of its terms in any order. Where inputs are
 mostly zero this leaves room for many more digits than the largest element times the number of terms does.
@@ -24,12 +24,11 @@ EXACT_CALLS = ("abs", "floor", "ceil", "round")
 
 
 class InexactError(Exception):
-    """Some operation rounds, whatever its operands."""
+    """An operation rounds for all operands."""
 
 
 def largest(outputs: Sequence[Tensor], arrays: Sequence[object], of: Iterable[Tensor]) -> dict[Tensor, float] | None:
-    """The largest absolute value of each tensor of ``of`` that is computed, where nothing rounds but what is stored as
-    a result; None where something else rounds, or where this cannot be told.
+    """{tensor: largest absolute value} for tensors ``of``; None if anything but the final store may round.
 
     arrays: whole numbers
     """
@@ -53,7 +52,7 @@ def tensors_read(e: Expr) -> set[Tensor]:
 
 
 def _stays_wide(body: Expr, last: bool) -> bool:
-    """True when types of fewer digits than float32 has are those of inputs only, or of the result as it is stored."""
+    """True if types narrower than float32 occur only in inputs and stored results."""
     inner: list[Expr] = [
         n for kind in (Binary, Call, Cast, Reduce, Select, Unary) for n in find(body, kind) if DTYPES[n.dtype].widened
     ]
@@ -61,7 +60,7 @@ def _stays_wide(body: Expr, last: bool) -> bool:
 
 
 class _Sizes(Numbers):
-    """Absolute values in place of floats; raises InexactError where a float may be no whole number or too large."""
+    """Arithmetic on absolute values; raises InexactError if a float may be no integer, or too large."""
 
     def storage(self, dtype: str) -> np.dtype:
         return np.dtype(np.float64) if DTYPES[dtype].kind == "f" else super().storage(dtype)

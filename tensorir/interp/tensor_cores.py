@@ -19,7 +19,7 @@ Rounding = Callable[[np.ndarray], np.ndarray]
 
 @dataclass(frozen=True)
 class TensorCore:
-    """One instruction: for each of its products the rounding of operands by name, others as they are."""
+    """Rounding in one matrix instruction: per product, the rounding of named operands."""
 
     products: tuple[Mapping[str, Rounding], ...]
 
@@ -28,28 +28,28 @@ PLAIN_PRODUCT = TensorCore(({},))
 
 
 def tf32(a: Rounding, b: Rounding) -> TensorCore:
-    """A product whose operands are rounded."""
+    """TensorCore with rounded operands a and b."""
     return TensorCore(({"a": a, "b": b},))
 
 
 def nearest(x: np.ndarray) -> np.ndarray:
-    """tf32 by cvt.rna: to the nearest, halves away from 0."""
+    """``x`` rounded to tf32 to nearest, ties away from 0 (cvt.rna)."""
     return _kept(x, _bits(x) + np.uint32(0x1000))
 
 
 def nearest_even(x: np.ndarray) -> np.ndarray:
-    """tf32 as a tensor copy rounds: to the nearest, halves to even."""
+    """``x`` rounded to tf32 to nearest even, as a TMA copy does."""
     bits = _bits(x)
     return _kept(x, bits + np.uint32(0xFFF) + (bits >> np.uint32(13) & np.uint32(1)))
 
 
 def cut(x: np.ndarray) -> np.ndarray:
-    """tf32 as ``wgmma`` reads it: the lower bits are not looked at."""
+    """``x`` truncated to tf32, as ``wgmma`` reads it."""
     return _kept(x, _bits(x))
 
 
 def rest(x: np.ndarray) -> np.ndarray:
-    """The rest of a number that tf32 leaves, in tf32."""
+    """``x`` minus its tf32 rounding, rounded to tf32."""
     with np.errstate(all="ignore"):
         return nearest(x.astype(np.float32) - nearest(x).astype(np.float32))
 
@@ -62,6 +62,6 @@ def _bits(x: np.ndarray) -> np.ndarray:
 
 
 def _kept(x: np.ndarray, bits: np.ndarray) -> np.ndarray:
-    """The upper 19 bits as a number; infinities and NaNs as they are."""
+    """Upper 19 bits as float32; infinities and NaNs unchanged."""
     out = (bits & np.uint32(0xFFFFE000)).view(np.float32)
     return np.asarray(np.where(np.isfinite(x), out, x), np.float32)

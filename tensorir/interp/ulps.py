@@ -1,4 +1,4 @@
-"""Errors of functions, in units in the last place of float32 (ulp)."""
+"""Error bounds of float32 math functions, in units in the last place (ulp)."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ are made of the hardware's approximations as they are.
 
 
 def ulps_of(fn: str, x: Floats, target: Target | None) -> Floats:
-    """Bound the error of a float32 function of ``x`` as it is printed for ``target``; None: for any."""
+    """Error bound in ulp of ``fn`` at ``x`` as printed for ``target``; None: for any target."""
     most = max(LIBRARY_ULPS, LOOSE_ULPS.get(fn, 0))
     if fn not in FAST_ULPS or target is None or not fast_functions(target):
         return np.asarray(most, np.float64)
@@ -51,5 +51,5 @@ def ulps_of(fn: str, x: Floats, target: Target | None) -> Floats:
 
 
 def fast_functions(target: Target) -> bool:
-    """True when texts for ``target`` call the functions of ``FAST_ULPS``."""
+    """True if texts for ``target`` call the fast functions of ``FAST_ULPS``."""
     return target.language == "cuda" and not target.precise_math

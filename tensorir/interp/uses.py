@@ -1,4 +1,4 @@
-"""Uses of inputs, and so which values they may have and should have in a check."""
+"""Analyzes how declarations use their inputs (index, divisor, shift count, bits), to choose test values."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tensorir.ir.visit import find, under
 
 
 def gather_limits(outputs: Sequence[Tensor], padded: bool = True) -> dict[Tensor, int]:
-    """Index tensors and the extent that their values must stay below, or below which they find more than padding."""
+    """{index tensor: extent that its values must stay below}; ``padded``: values beyond give padding"""
     found: dict[Tensor, int] = {}
     for op in computes_of(outputs):
         pads = [x for body in op.bodies for x in find(body, PadLoad)] if padded else []
@@ -36,7 +36,7 @@ def gather_limits(outputs: Sequence[Tensor], padded: bool = True) -> dict[Tensor
 
 
 def column_limits(outputs: Sequence[Tensor]) -> dict[Tensor, list[tuple[tuple[slice, ...], int]]]:
-    """Parts of index tensors that are places of more than other parts are, with the extents of what they index."""
+    """{index tensor: [(slices, extent)]} for tensors with different limits in different parts."""
     found: dict[Tensor, dict[Part, int]] = {}
     for t, limit, _, part in gathers(outputs):
         most = as_int(as_expr(limit))
@@ -47,7 +47,7 @@ def column_limits(outputs: Sequence[Tensor]) -> dict[Tensor, list[tuple[tuple[sl
 
 
 def _apart(parts: Sequence[Part]) -> bool:
-    """True when no element is in two parts: some dimension has them in different places."""
+    """True if all parts are disjoint in some dimension."""
     return all(
         any(p and q and set(range(*p)).isdisjoint(range(*q)) for p, q in zip(one, other, strict=True))
         for n, one in enumerate(parts)
@@ -56,7 +56,7 @@ def _apart(parts: Sequence[Part]) -> bool:
 
 
 def pointer_steps(outputs: Sequence[Tensor]) -> dict[Tensor, Steps]:
-    """Values for pointers of segments: far enough apart for terms of any number, few enough to be there."""
+    """{segment pointer tensor: Steps} such that segments have varied lengths and stay in bounds."""
     found = {}
     for s in segments_of(outputs):
         rows = s.tensor.shape[s.along] - 1
@@ -68,7 +68,7 @@ def pointer_steps(outputs: Sequence[Tensor]) -> dict[Tensor, Steps]:
 
 
 def distinct_places(outputs: Sequence[Tensor]) -> dict[Tensor, Steps]:
-    """Values for an input whose elements are places of terms that go to different cells."""
+    """{input: Steps} for scatter targets that must be distinct."""
     found = {}
     for _, domain, found_at, shape in unique_places(outputs):
         named = {at[0] for t, at in found_at if t is None}
@@ -91,9 +91,9 @@ def distinct_places(outputs: Sequence[Tensor]) -> dict[Tensor, Steps]:
 
 
 class Steps(NamedTuple):
-    """Values ``0 … jitter`` plus ``step`` for each place along one dimension of ``extent``.
+    """Test values ``0 … jitter`` plus ``step`` times the position along a dimension of ``extent``.
 
-    inner: elements from one place to the next
+    inner: element stride of that dimension
     """
 
     jitter: int
@@ -102,15 +102,13 @@ class Steps(NamedTuple):
     extent: int
 
     def added(self, shape: tuple[int, ...]) -> np.ndarray:
-        """The parts of elements of an array of ``shape`` besides their jitter."""
+        """Position-dependent part of values in an array of ``shape``."""
         places = np.arange(prod(shape), dtype=np.int64) // self.inner % self.extent
         return (places * self.step).reshape(shape)
 
 
 def masked_gathers(outputs: Sequence[Tensor]) -> set[Tensor]:
-    """Those of the index tensors whose values may be any: what they are used for makes places of them that are proved
-    to be in range (``A[B[i] & 7]``).
-    """
+    """Index tensors whose values may be arbitrary, as the declaration masks them into range (``A[B[i] & 7]``)."""
     plain = {t for t, *_ in gathers(outputs)} | {s.tensor for s in segments_of(outputs)}
     for op in computes_of(outputs):
         for x in (x for body in op.bodies for x in find(body, PadLoad)):
@@ -119,12 +117,12 @@ def masked_gathers(outputs: Sequence[Tensor]) -> set[Tensor]:
 
 
 def masked_range(limit: int) -> tuple[int, int]:
-    """First value, and the one after the last, with which a place below ``limit`` is tried from all sides."""
+    """(low, high) of test values around the range of a masked index below ``limit``."""
     return -limit - 1, 2 * limit + 2
 
 
 def divisors(outputs: Sequence[Tensor]) -> set[Tensor | Var]:
-    """Integer inputs and parameters that the declarations divide by, where 0 has no quotient."""
+    """Integer inputs and scalars used as divisors, which must not be 0."""
     found: set[Tensor | Var] = set()
     for op in computes_of(outputs):
         divisions = [n for body in op.bodies for n in find(body, Binary) if n.op in ("//", "%")]
@@ -136,7 +134,7 @@ def divisors(outputs: Sequence[Tensor]) -> set[Tensor | Var]:
 
 
 def reads_bits(outputs: Sequence[Tensor]) -> bool:
-    """True when single bits of integers matter: of small numbers, most are the same."""
+    """True if bitwise operations on integers occur, so that small numbers alone test too little."""
     bodies = [b for op in computes_of(outputs) for b in op.bodies]
     bodies += [e for b in bodies if isinstance(b, Reduce) for e in b.combiner.result]
     return any(_on_bits(e) for b in bodies for e in find(b, (Binary, Unary, Call)))
@@ -154,14 +152,14 @@ def _on_bits(e: object) -> bool:
 
 
 def only_integers(outputs: Sequence[Tensor]) -> bool:
-    """True when nothing that is computed is a float."""
+    """True if no float is computed."""
     return all(
         DTYPES[e.dtype].kind != "f" for op in computes_of(outputs) for b in op.bodies for e in (b, *find(b, Expr))
     )
 
 
 def shift_amounts(outputs: Sequence[Tensor]) -> dict[Tensor | Var, int]:
-    """Inputs and parameters that others are shifted by, to the bits of the widest of these."""
+    """{input used as shift count: bits of the widest shifted type}."""
     found: dict[Tensor | Var, int] = {}
     for op in computes_of(outputs):
         for e in (e for b in op.bodies for e in find(b, Binary) if e.op in SHIFTS):
@@ -175,7 +173,7 @@ def shift_amounts(outputs: Sequence[Tensor]) -> dict[Tensor | Var, int]:
 
 
 def bitcast_floats(outputs: Sequence[Tensor]) -> set[Tensor | Var]:
-    """Inputs and parameters whose bits are read as they are; none where those of a float that may be rounded are."""
+    """Float inputs and scalars whose bits are reinterpreted; empty if also a rounded float's are."""
     found: set[Tensor | Var] = set()
     for op in computes_of(outputs):
         for c in (c for b in op.bodies for c in find(b, Call) if c.fn == "bitcast" and DTYPES[c.dtype].kind != "f"):

@@ -1,4 +1,4 @@
-"""Whole numbers in doubles, which keep the order that a prime field does not have.
+"""Exact integer arithmetic in doubles, for programs that rely on the order of numbers, which a prime field lacks.
 
 min(a, b) + c is min(a + c, b + c) of numbers, and not of field elements: addition keeps no order of those. Where a
 reduction joins states by both (dynamic time warping, Viterbi, CUSUM), or a step moves one across the other, programs
@@ -28,9 +28,9 @@ _ORDER, _ARITHMETIC = ("min", "max", "<", "<="), ("+", "-", "*", "/")
 
 
 class Whole(Doubles):
-    """Floats are whole numbers up to ``size``, and what is made of them exactly.
+    """Floats as integers up to ``size``, computed exactly.
 
-    exact_so_far: nothing was rounded
+    exact_so_far: true while nothing was rounded
     """
 
     title = "whole numbers, whose order sums keep"
@@ -70,7 +70,7 @@ class Whole(Doubles):
         return np.asarray((got != want) & ~(np.isnan(got) & np.isnan(want)))
 
     def _need_whole(self, made: Any) -> None:
-        """Sixteenths of small numbers are as good: what is halved now and then."""
+        """Clear ``exact_so_far`` unless values are multiples of 1/16 of moderate size."""
         some = np.asarray(made, np.float64)
         size = np.abs(np.where(np.isfinite(some), some, 0.0)) * 16
         if self.exact_so_far and size.size and (size.max() >= LARGEST_EXACT or (size != np.trunc(size)).any()):
@@ -78,12 +78,12 @@ class Whole(Doubles):
 
 
 def asks_order(outputs: Sequence[Tensor]) -> bool:
-    """True when any float is compared with another, or is the larger or smaller one of some."""
+    """True if a float is compared, or a minimum or maximum taken."""
     return any(_ordered(b) for op in computes_of(outputs) for b in op.bodies) or any(map(_ordered, _joined(outputs)))
 
 
 def joins_by_order(outputs: Sequence[Tensor]) -> tuple[str, ...]:
-    """Computes whose reductions join states by the order of floats and by arithmetic on floats."""
+    """Names of computes whose combiner uses both order and arithmetic on floats."""
     names = [
         op.name
         for op in computes_of(outputs)

@@ -1,1 +1,1 @@
-"""Devices, compilation with an artifact cache, launches, timing."""
+"""Runtime: devices, compilation with an on-disk cache, kernel launches, timing."""

@@ -1,4 +1,4 @@
-"""Arguments of a launch: the kind of each array, and every rule that it must meet, by name."""
+"""Converts the user's arrays (NumPy, CuPy, pyopencl, DLPack, torch) to launch arguments and validates them."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Argument:
     wide: NDArray[Any] | None = None
 
     def renew(self, name: str) -> Problem | None:
-        """Take the values of ``wide`` over again; ``launch.index-range`` for one that has no room."""
+        """Convert ``wide`` indices to int32 again; ``launch.index-range`` if one does not fit."""
         if self.wide is None:
             return None
         self.array[...] = self.wide
@@ -72,7 +72,7 @@ class Argument:
         return self.native != "numpy" or bool(self.array.flags.writeable)
 
     def span(self) -> tuple[object, int, int]:
-        """(address space, first byte, one past the last byte): bounds, as numpy.may_share_memory uses."""
+        """(address space, first byte, one past the last byte), for overlap tests as numpy.may_share_memory."""
         if self.native == "numpy":
             low, high = np.lib.array_utils.byte_bounds(self.array) if _NEW_NUMPY else _bounds(self.array)
             return "host", int(low), int(high)
@@ -105,8 +105,8 @@ def _bounds(array: NDArray[Any]) -> tuple[int, int]:
 
 
 def _found_address() -> Callable[[NDArray[Any]], int]:
-    """The function that gives the address of an array's bytes: ``a.ctypes.data``, or a fifth of its time where the
-    pointer to the bytes follows the head of all objects, as in NumPy's binary interface.
+    """A function that returns an array's data address: ``a.ctypes.data``, or five times faster from NumPy's object
+    layout.
     """
     at, head = ctypes.c_size_t.from_address, object.__basicsize__
     probe = np.empty(9, np.uint8)
@@ -151,8 +151,9 @@ def empty(shape: int | Sequence[int], dtype: object = "float32") -> np.ndarray:
 
 @answers(LaunchError)
 def recognise(param: Param, given: object) -> Argument:
-    """The Argument of what the user passed for ``param``; LaunchTypeError ``launch.type`` for what is no array,
-    ``launch.gradient`` for a tensor whose gradient would be lost. For an input without axes a number is one."""
+    """Argument for the user's object; LaunchTypeError ``launch.type`` if it is no array, ``launch.gradient`` for a
+    tensor that requires a gradient. A number is valid for an input without axes.
+    """
     name, masked = param.name, "numpy.ma" in sys.modules and isinstance(given, np.ma.MaskedArray)
     if isinstance(given, np.ndarray) and not masked:  # (np.ma: 15 ms when first named)
         return Argument(given, "numpy", given)
@@ -185,7 +186,7 @@ _NUMBERS = (bool, int, float, np.generic)
 
 
 def _from_torch(name: str, given: Any) -> Argument:
-    """A tensor of PyTorch: on the CPU as a NumPy view of its memory, else through DLPack."""
+    """Argument for a torch tensor: a NumPy view on CPU, DLPack otherwise."""
     torch: Any = sys.modules["torch"]
     tensor = given
     if given.requires_grad:
@@ -206,19 +207,19 @@ def _from_torch(name: str, given: Any) -> Argument:
 
 @cache
 def _not_plain(name: str) -> np.dtype[Any] | None:
-    """The dtype of elements that libraries do not give to NumPy as they are, though it has one; None for all others."""
+    """NumPy dtype for an element type that libraries cannot export to NumPy directly (bfloat16); None for others."""
     ours = from_numpy(name)
     kind = None if ours is None else numpy_dtype(ours)
     return None if kind is None or kind.kind in NUMPY_KINDS else kind
 
 
 def _bits(kind: np.dtype[Any]) -> str:
-    """A dtype of both libraries with elements of this size."""
+    """Name of an integer dtype with elements of this size, known to both libraries."""
     return "uint8" if kind.itemsize == 1 else f"int{8 * kind.itemsize}"
 
 
 def _to_torch(array: NDArray[Any]) -> Any:
-    """A host array as a tensor on the same memory."""
+    """A torch tensor that shares a host array's memory."""
     torch: Any = sys.modules["torch"]
     if array.dtype.kind in NUMPY_KINDS:
         return torch.from_numpy(array)
@@ -245,8 +246,7 @@ def _from_dlpack(name: str, given: Any) -> Argument:
 
 
 def _wrapper(given: Any) -> Wrap | None:
-    """The user's library's function that takes an array over; None (the result stays NumPy or CuPy) without
-    from_dlpack.
+    """Function that converts results to the user's library; None without ``from_dlpack``.
 
     What DLPack does not say of a NumPy array, such as bfloat16, goes by ``asarray`` where the library has that
     """
@@ -260,7 +260,7 @@ def _wrapper(given: Any) -> Wrap | None:
 
 
 def wrapped(array: object, wrap: Wrap | None) -> Any:
-    """A result as an array of the user's kind; the native one where that library cannot take its dtype over."""
+    """A result in the user's array type; the native array if that library lacks its dtype."""
     if wrap is None:
         return array
     try:
@@ -270,8 +270,7 @@ def wrapped(array: object, wrap: Wrap | None) -> Any:
 
 
 def scalar_value(param: Param, given: object) -> Any:
-    """The value of a "scalar" parameter as a NumPy scalar that the runtime can pass by copy: floats of 8 and 16 bits,
-    which kernels take as float, rounded to their type."""
+    """A NumPy scalar for a "scalar" parameter; 16- and 8-bit floats are rounded, then passed as float."""
     value = _number(param, given if isinstance(given, _NUMBERS) else _element(param, given))
     if param.dtype in WIDENED:
         return value.astype(np.float32)[()]
@@ -280,7 +279,7 @@ def scalar_value(param: Param, given: object) -> Any:
 
 @answers(LaunchError)
 def _element(param: Param, given: object) -> object:
-    """The element of an array without axes; anything else as it is."""
+    """The element of a 0-d array; other objects unchanged."""
     if getattr(given, "shape", None) != ():
         return given
     found = recognise(param, given)
@@ -288,7 +287,7 @@ def _element(param: Param, given: object) -> object:
 
 
 def _number(param: Param, given: Any) -> NDArray[Any]:
-    """A number as an array without axes; LaunchError ``launch.type`` or ``launch.dtype`` if it is none of its dtype."""
+    """A number as a 0-d array; LaunchError ``launch.type`` or ``launch.dtype`` if unsuitable."""
     kind = numpy_dtype(param.dtype)
     if not isinstance(given, _NUMBERS):
         message = f"{param.name}: expected a {param.dtype} number, got {type(given).__name__}"
@@ -310,14 +309,14 @@ def _fits(value: Any, kind: np.dtype[Any]) -> bool:
 
 
 def narrowed(param: Param, argument: Argument) -> Argument:
-    """Indices of 64 bits as the 32 that a kernel takes; other arguments as they are."""
+    """64-bit index arguments converted to int32 for the kernel; others unchanged."""
     if argument.native != "numpy" or (argument.dtype, param.dtype) != ("int64", "int32"):
         return argument
     return replace(argument, array=argument.array.astype(np.int32), wide=argument.array)
 
 
 def check_array(param: Param, argument: Argument, device: Device, output: bool) -> Problem | None:
-    """The first rule that this array breaks."""
+    """Problem for the first rule (dtype, shape, strides, device, …) that an array violates, else None."""
     name = param.name
     if argument.native not in device.natives:
         where = {"pyopencl": "an OpenCL array", "cupy": "a CUDA array", "numpy": "a host array"}[argument.native]
@@ -339,7 +338,7 @@ def check_array(param: Param, argument: Argument, device: Device, output: bool) 
 
 
 def _check_alignment(param: Param, argument: Argument, device: Device) -> Problem | None:
-    """Parts of an OpenCL buffer start at multiples that the device prescribes."""
+    """Problem if a sub-buffer's offset violates the device's alignment, else None."""
     _, start, _ = argument.span()
     align = max(param.align, device.base_align) if argument.native == "pyopencl" else param.align
     if start % align == 0:
@@ -349,7 +348,7 @@ def _check_alignment(param: Param, argument: Argument, device: Device) -> Proble
 
 
 def check_aliasing(inputs: dict[str, Argument], outputs: dict[str, Argument]) -> list[Problem]:
-    """Outputs that overlap an input or another output."""
+    """Problems for outputs that overlap inputs or other outputs."""
     problems = []
     if not outputs:
         return []
@@ -365,7 +364,7 @@ def check_aliasing(inputs: dict[str, Argument], outputs: dict[str, Argument]) ->
 
 
 def check_gather(gather: GatherRange, indices: np.ndarray) -> Problem | None:
-    """An index outside ``0 <= value < limit``, with its position."""
+    """Problem for an index outside ``0 <= value < limit``, with its position; None if all are in range."""
     whole, part = indices, tuple(slice(*p) if p else slice(None) for p in gather.part)
     indices = indices[part] if part else indices
     if indices.size == 0:
@@ -384,7 +383,7 @@ def check_gather(gather: GatherRange, indices: np.ndarray) -> Problem | None:
 
 
 def check_segments(segment: SegmentRange, pointers: np.ndarray) -> Problem | None:
-    """The first neighbours in ``pointers`` between which there are fewer than 0 or more than ``most`` terms."""
+    """Problem for the first adjacent ``pointers`` that differ by less than 0 or more than ``most``, else None."""
     first, last = (np.moveaxis(pointers, segment.along, 0)[part] for part in (slice(None, -1), slice(1, None)))
     wide = np.uint64 if pointers.itemsize == 8 else np.int64  # a difference of their own type may be beyond it
     wrong = (last < first) | (last.astype(wide) - first.astype(wide) > segment.most)
@@ -400,7 +399,7 @@ def check_segments(segment: SegmentRange, pointers: np.ndarray) -> Problem | Non
 
 
 def check_unique(places: UniquePlaces, arrays: Mapping[str, np.ndarray]) -> Problem | None:
-    """The first term of a scatter that goes to the cell of an earlier one."""
+    """Problem for the first scatter term with the target of an earlier one, else None."""
     axes = np.ix_(*map(np.arange, places.domain))
     columns = []
     for name, at in places.index:
@@ -426,5 +425,5 @@ def check_unique(places: UniquePlaces, arrays: Mapping[str, np.ndarray]) -> Prob
 
 
 def bytes_of(array: np.ndarray) -> NDArray[np.uint8]:
-    """A C-contiguous array's memory as flat bytes; no copy."""
+    """Flat byte view of a C-contiguous array."""
     return array.reshape(-1).view(np.uint8) if array.size else np.empty(0, np.uint8)

@@ -1,4 +1,4 @@
-"""Devices, and the facts of one that is listed: each language has classes of its own."""
+"""Abstract base classes of devices and compiled modules, implemented per language."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ if hasattr(os, "register_at_fork"):
 
 
 class HasBytes(Protocol):
-    """An array, or what stands for one."""
+    """Interface of an array or placeholder with a size in bytes."""
 
     @property
     def nbytes(self) -> int: ...
 
 
 class Resources(TypedDict):
-    """Resources of the compiled program: of the worst kernel, None where that is not known, and of each."""
+    """Registers, spills and shared memory: of the worst kernel (None if unknown), and per kernel."""
 
     registers: int | None
     spills: int | None
@@ -63,34 +63,37 @@ class CompiledModule(Shown, ABC):
 
     @abstractmethod
     def step(self, launch: KernelLaunch, args: Sequence[object], private: bool) -> Step:
-        """A callable that enqueues ``launch`` with ``args`` (those of ``launch.params``), set now; it keeps them when
-        ``private``."""
+        """A callable that enqueues ``launch`` with fixed ``args`` (those of ``launch.params``); ``private``: it keeps
+        the arguments alive
+        """
 
     def runner(self, launch: KernelLaunch) -> Callable[[Sequence[object]], object]:
-        """The function that enqueues ``launch`` with given arguments, in one thread at a time."""
+        """A function that enqueues ``launch`` with given arguments; not thread-safe."""
         return lambda args: self.step(launch, args, False)()
 
     @abstractmethod
     def resources(self) -> Resources:
-        """``registers``, ``spills``, ``shared_bytes`` (the worst kernel; None: not known) and ``kernels``."""
+        """Resource usage: ``registers``, ``spills``, ``shared_bytes`` of the worst kernel (None: unknown), and
+        ``kernels``.
+        """
 
     def keep(self) -> None:
-        """Put the compiled program into the artifact cache, where that pays only after a first launch."""
+        """Store the compiled program in the cache, for runtimes where that needs a first launch."""
         return
 
 
 class Device(Value, Shown, ABC):
-    """One opened device: compiles, holds memory, runs. Memories are handles of the runtime underneath.
+    """An open device: compiles, allocates memory, runs kernels. Memories are the runtime's handles.
 
-    name:     what to pass to ``open_device``
-    target:   its limits, read from the device
+    name:     argument for ``open_device``
+    target:   its limits, queried from the device
     identity: name, platform, driver and compiler versions as text, for logs and cache keys
-    natives:  kinds of array that it takes: "numpy" and one of "pyopencl", "cupy"
-    base_align: bytes to which the start of a memory is aligned, and of a part of one
-    host_align: the same of host arrays that are worked on in place
-    max_alloc:  the largest memory in bytes
-    coherent:   a memory that *is* a host array shows each write at once, to the host and to other such memories
-    takes_streams: kernels run on a stream of the caller's, on memory at his addresses (``at``, ``on_stream``)
+    natives:  array types accepted: "numpy" and one of "pyopencl", "cupy"
+    base_align: alignment in bytes of memories and of their parts
+    host_align: alignment required to work on host arrays in place
+    max_alloc:  largest memory in bytes
+    coherent:   memories that *are* host arrays show every write to the host and each other at once
+    takes_streams: kernels can run on the caller's stream and addresses (``at``, ``on_stream``)
     """
 
     name: str
@@ -111,18 +114,18 @@ class Device(Value, Shown, ABC):
 
     @property
     def place(self) -> str:
-        """Names the hardware: what is timed on devices of the same place disturbs each other."""
+        """Text that identifies the hardware; timings on equal ones disturb each other."""
         return "cpu" if self.target.kind == "cpu" else f"{self.name.split()[0]} {self.identity['name']}"
 
     def precise(self) -> Device:
-        """The same device with the library's functions of float32 (``Target.precise_math``)."""
+        """This device with library functions for float32 (``Target.precise_math``)."""
         made = object.__new__(type(self))
         made.__dict__.update(self.__dict__)
         made.name, made.target = self.name + PRECISE_SUFFIX, replace(self.target, precise_math=True)
         return made
 
     def check_process(self) -> None:
-        """Refuse calls in a forked child: the driver's threads did not come along."""
+        """Raise in a forked child, where driver threads are missing."""
         if self.pid != _this["pid"]:
             raise refuse(
                 DeviceError,
@@ -139,7 +142,7 @@ class Device(Value, Shown, ABC):
 
     @abstractmethod
     def part(self, memory: object, offset: int, nbytes: int) -> object:
-        """The bytes from ``offset`` (a multiple of ``base_align``) of a memory, as a memory."""
+        """A sub-memory at byte ``offset`` (a multiple of ``base_align``)."""
 
     @abstractmethod
     def write(self, memory: object, data: Bytes) -> None: ...
@@ -150,53 +153,52 @@ class Device(Value, Shown, ABC):
 
     @property
     def works_in_place(self) -> bool:
-        """True if host arrays of suitable addresses are worked on where they are (``share``)."""
+        """True if suitably aligned host arrays can be used as device memory (``share``)."""
         return False
 
     def share(self, array: np.ndarray, writable: bool) -> object | None:
-        """A memory that *is* the host array (of any dtype, contiguous, at a multiple of 16), or None where the device
-        cannot work in place."""
+        """A memory backed by the host array (contiguous, 16-byte aligned); None if unsupported."""
         return None
 
     def at(self, address: int, nbytes: int) -> object:
-        """A memory of the device at an address that somebody else keeps alive; only where it ``takes_streams``."""
+        """A memory at a device address kept alive by the caller; needs ``takes_streams``."""
         raise NotImplementedError
 
     def on_stream(self, stream: int) -> AbstractContextManager[object]:
-        """Enqueue the calls inside on this stream; only where it ``takes_streams``."""
+        """Context manager: enqueue on the given stream; needs ``takes_streams``."""
         raise NotImplementedError
 
     def publish(self, shared: Sequence[tuple[object, HasBytes]]) -> None:
-        """Finish, and make what kernels wrote visible in the host arrays of ``(memory, array)`` pairs."""
+        """Finish, and make kernel writes visible in host arrays of (memory, array) pairs."""
         self.finish()
 
     @abstractmethod
     def finish(self) -> None: ...
 
     def at_home(self, arrays: Sequence[object]) -> Device:
-        """The device object whose context holds these native arrays (an OpenCL device may have several contexts)."""
+        """Device object whose context owns these native arrays (OpenCL devices may have several contexts)."""
         return self
 
     def in_order(self, arrays: Sequence[object]) -> AbstractContextManager[None]:
-        """Order the calls inside after work pending for these native arrays, and before later work on them."""
+        """Context manager: calls inside run after pending work on these arrays and before later work."""
         return nullcontext()
 
     def works(self) -> bool:
-        """True if this process can still use it; asked when something has failed."""
+        """True if the device is still usable by this process; asked after a failure."""
         return True
 
     def failure(self, error: Exception) -> Exception:
-        """The error to raise when the runtime refuses a launch or a finish with ``error``."""
+        """Exception to raise for a runtime's ``error`` at launch or finish."""
         if isinstance(error, TensorIRError):
             return error
         return refuse(LaunchError, "launch.failed", f"{self.name} did not run the program: {error}"[:1000])
 
     def memory_of(self, array: object) -> object:
-        """The memory of a native device array."""
+        """Memory of a native device array."""
         raise NotImplementedError
 
     def empty(self, like: object, shape: tuple[int, ...], dtype: object) -> object:
-        """A new native device array of the kind and on the queue of ``like``."""
+        """New native device array like ``like`` (type and queue)."""
         raise NotImplementedError
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""The processor itself as a device: C text, built by a compiler that is here, loaded into this process."""
+"""CPU device for C text: compiled by gcc or clang to a shared library, loaded by ctypes."""
 
 from __future__ import annotations
 
@@ -55,7 +55,9 @@ int tir_enqueue(tir_step *s) {
 
 @cache
 def compilers() -> tuple[tuple[str, str], ...]:
-    """Path and version of the C compilers that are here, the default first: one named, else gcc and clang."""
+    """(path, version) of the C compilers found, the default first: the one named in the environment, else gcc and
+    clang.
+    """
     named = os.environ.get(COMPILER_VARIABLE)
     groups = ((named,),) if named else (_GNU, _CLANG)
     found: list[tuple[str, str]] = []
@@ -70,7 +72,7 @@ def compilers() -> tuple[tuple[str, str], ...]:
 
 
 def _version(path: str) -> str:
-    """The first line that a compiler says of itself; empty for one that does not work."""
+    """First line of a compiler's version output; "" if it does not work."""
     try:
         done = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=20, check=False)
     except (OSError, subprocess.SubprocessError):
@@ -79,7 +81,7 @@ def _version(path: str) -> str:
 
 
 def list_devices() -> list[DeviceInfo]:
-    """One device for each compiler, or one unusable entry that says what is missing."""
+    """DeviceInfo per compiler, or one unusable entry with the reason."""
     found = [
         DeviceInfo(f"c:{n}", "c", "cpu", label=processor(), platform="C", driver=version, details={"path": path})
         for n, (path, version) in enumerate(compilers())
@@ -96,7 +98,7 @@ def list_devices() -> list[DeviceInfo]:
 
 @cache
 def processor() -> str:
-    """The processor's name with a digest of its features: compilers choose instructions by that."""
+    """CPU name with a digest of its feature flags."""
     lines = CPUINFO.read_text(encoding="utf-8", errors="replace").splitlines() if CPUINFO.exists() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     name = names[0] if names else platform.processor() or platform.machine()
@@ -105,7 +107,7 @@ def processor() -> str:
 
 
 def open_listed(info: DeviceInfo) -> CDevice:
-    """Open a device that ``list_devices`` found."""
+    """Open a device from ``list_devices``."""
     return CDevice(info)
 
 
@@ -144,7 +146,7 @@ class CDevice(Device):
         return CModule(self, source, cache)
 
     def library(self, text: str, name: str) -> ctypes.CDLL:
-        """C text, compiled and loaded: again for each call, from the artifact cache."""
+        """Compile C text (cached) and load it."""
         return _library(self, text, name, cache=True)[0]
 
     def allocate(self, nbytes: int) -> np.ndarray:
@@ -184,9 +186,9 @@ class _Step(ctypes.Structure):
 
 
 class CModule(CompiledModule):
-    """A shared library of a text.
+    """Compiled C kernels in a loaded shared library.
 
-    runs: address of what runs a block, by kernel
+    runs: address of the function that runs a block, by kernel
     """
 
     def __init__(self, device: CDevice, source: Source, cache: bool) -> None:
@@ -232,7 +234,7 @@ class CModule(CompiledModule):
         return _Step(run, ctypes.addressof(places), grid, launch.local_bytes, 0, blocks, units, 0)
 
     def _enqueue(self, launch: KernelLaunch) -> Callable[[int], object]:
-        """The function that runs a step; LaunchError there without memory for the threads of a block."""
+        """Function that runs a step; raises LaunchError if blocks lack scratch memory."""
         enqueue, device = self._device._launch, self._device.name
         if not launch.local_bytes:
             return enqueue
@@ -251,7 +253,7 @@ class CModule(CompiledModule):
 
 
 def _library(device: CDevice, text: str, name: str, cache: bool) -> tuple[ctypes.CDLL, bytes, bool]:
-    """The text as a loaded library, its bytes, and whether they came from the artifact cache."""
+    """(loaded library, its bytes, true if from the cache)."""
     key = cache_key(kind="c library", source=text, options=device.options, device=device.identity)
     payload = default_cache().get(key) if cache else None
     if payload is not None:
@@ -269,7 +271,7 @@ def _library(device: CDevice, text: str, name: str, cache: bool) -> tuple[ctypes
 
 
 def _loaded(payload: bytes) -> ctypes.CDLL:
-    """A library from its bytes; its file is gone once it is loaded."""
+    """Load a library from bytes, through a temporary file."""
     with Scratch() as folder:
         place = folder / "kernel.so"
         place.write_bytes(payload)

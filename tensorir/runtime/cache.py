@@ -1,4 +1,4 @@
-"""Compiled programs kept on disk by content: one file per entry, plain bytes, verified on every read.
+"""On-disk cache of compiled programs: one verified file per entry, addressed by content.
 
 Entries are native code, so they are trusted only from a directory that belongs to this user and that
 nobody else may write (see SECURITY in the documentation). A damaged entry counts as absent.
@@ -30,7 +30,7 @@ _TRIM_EVERY = 64  # puts
 
 @dataclass(frozen=True)
 class CacheStat:
-    """``directory`` is empty when entries are only in memory; hits … count this process."""
+    """Cache statistics. ``directory`` is "" if entries are in memory only; hits, misses, …: of this process"""
 
     directory: str
     entries: int
@@ -41,7 +41,7 @@ class CacheStat:
 
 
 def cache_key(**fields: object) -> str:
-    """The full text that identifies an artifact: canonical JSON of everything that its bytes depend on."""
+    """Canonical JSON text of all fields that an artifact depends on."""
     return json.dumps(fields, sort_keys=True, ensure_ascii=True, separators=(",", ":"), default=str)
 
 
@@ -84,7 +84,7 @@ class Cache:
         return payload
 
     def put(self, key: str, payload: bytes) -> None:
-        """Store or replace; a reader sees the old entry or the new one, never a part."""
+        """Store or replace an entry atomically."""
         if self.directory is None:
             self._memory[key] = payload
             return
@@ -100,14 +100,14 @@ class Cache:
             self.trim(_MOST_BYTES)
 
     def discard(self, key: str) -> None:
-        """Forget an entry, e.g. one whose payload the driver refused."""
+        """Remove an entry, for instance if the driver rejects it."""
         self._memory.pop(key, None)
         if self.directory is not None:
             with contextlib.suppress(OSError):
                 self._path(self.directory, key).unlink()
 
     def stored(self) -> Iterator[str]:
-        """The key text of every entry that says one; whether its payload is whole shows when it is read."""
+        """Yield the keys of all readable entries; payloads are not verified."""
         if self.directory is None:
             yield from list(self._memory)
             return
@@ -127,13 +127,13 @@ class Cache:
         return CacheStat(where, len(sizes), sum(sizes), self._hits, self._misses, self._damaged)
 
     def clear(self) -> int:
-        """Remove every entry; the number removed."""
+        """Remove every entry; returns their number."""
         removed = len(self._memory)
         self._memory.clear()
         return removed + (self.trim(-1) if self.directory is not None else 0)
 
     def trim(self, most_bytes: int) -> int:
-        """Remove the oldest entries until at most ``most_bytes`` are left; the number removed."""
+        """Remove the oldest entries beyond ``most_bytes``; returns their number."""
         if self.directory is None:
             return 0
         entries = sorted(_entries(self.directory))
@@ -178,14 +178,14 @@ class Cache:
 
 
 def pack_entry(key: str, payload: bytes) -> bytes:
-    """An entry as one piece of data that tells when it is damaged."""
+    """Bytes of an entry with lengths and digest."""
     text = key.encode()
     head = {"key": len(text), "payload": len(payload), "sha256": hashlib.sha256(payload).hexdigest()}
     return _MAGIC + json.dumps(head).encode() + b"\n" + text + payload
 
 
 def unpack_entry(blob: bytes) -> tuple[str, bytes] | None:
-    """The key text and the payload, or None unless magic, lengths and digest agree."""
+    """(key, payload), or None if damaged."""
     if not blob.startswith(_MAGIC):
         return None
     line, newline, rest = blob[len(_MAGIC) : len(_MAGIC) + _MOST_HEAD].partition(b"\n")
@@ -216,7 +216,7 @@ def _head(line: bytes) -> dict[str, Any] | None:
 
 
 def _key_in(path: Path) -> str | None:
-    """The key text of an entry, without reading its payload."""
+    """Key of an entry file, payload unread; None if invalid."""
     with _open_own(path) as file:
         if file.readline(len(_MAGIC)) != _MAGIC:
             return None
@@ -230,7 +230,7 @@ def _key_in(path: Path) -> str | None:
 
 
 def _open_own(path: Path) -> BinaryIO:
-    """A regular file of this user, opened for reading; OSError for anything else, links included."""
+    """Open a regular file owned by this user; OSError for others and links."""
     number = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
     file = os.fdopen(number, "rb")
     about = os.fstat(number)
@@ -252,7 +252,7 @@ def _entries(directory: Path) -> list[tuple[float, int, Path]]:
 
 
 def _prepare(directory: Path) -> Path | None:
-    """The directory, made with mode 0700; None (with one warning) when it cannot be written."""
+    """The directory, created with mode 0700; None, with a warning, if not writable."""
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         about = os.stat(directory)
@@ -281,7 +281,7 @@ _warned: set[str] = set()
 
 
 def _warn(message: str) -> None:
-    """One warning a process, however many directories fail."""
+    """Warn once per process."""
     if not _warned:
         _warned.add(message)
         warnings.warn(f"tensorir: {message}", RuntimeWarning, stacklevel=3)
@@ -291,7 +291,7 @@ _caches: dict[str, Cache] = {}
 
 
 def default_cache() -> Cache:
-    """The cache in ``default_directory()``, one object per directory and process."""
+    """Cache in ``default_directory()``, shared within the process."""
     directory = str(default_directory())
     if directory not in _caches:
         _caches[directory] = Cache(directory)

@@ -1,4 +1,4 @@
-"""One call of a program: the user's arrays checked against the signature, and the memories they become."""
+"""One call of a program: validates the user's arguments and obtains device memory for them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tensorir.runtime.device import Device
 
 @dataclass
 class CallArguments:
-    """Checked arguments: arrays and scalars by name, outputs that were given, and the kind of the results."""
+    """Validated arguments of a call: arrays and scalars by name, given outputs, type of results."""
 
     source: Source
     native: str
@@ -45,16 +45,16 @@ class CallArguments:
         return [a.array for a in (*self.inputs.values(), *self.outputs.values())]
 
     def natives(self) -> Sequence[object]:
-        """The arrays of the device's own kind: all of them, or none."""
+        """Device arrays among the arguments: all or none."""
         return [] if self.native == "numpy" else self.arrays()
 
     @property
     def empty(self) -> bool:
-        """Nothing to compute: every output has no element."""
+        """True if every output has zero elements."""
         return all(prod(p.shape) == 0 for p in self.source.outputs)
 
     def outside(self, leave: Callable[[Argument], bool] = lambda _: False) -> list[Problem]:
-        """Indices, as they are now, that lead out of what they index; but not in the arrays to ``leave``."""
+        """Problems for index values out of range, except in arrays that ``leave`` selects."""
         renewed = [a.renew(name) for name, a in self.inputs.items() if a.wide is not None]
         problems = [p for p in renewed if p is not None]
         for gather in self.source.gathers:
@@ -76,7 +76,7 @@ class CallArguments:
         return problems
 
     def allocate(self, device: Device) -> None:
-        """Make the outputs that were not given."""
+        """Allocate outputs that were not given."""
         like = next(iter(self.inputs.values()), None)
         for p in self.source.outputs:
             if p.name in self.outputs:
@@ -88,7 +88,7 @@ class CallArguments:
             self.outputs[p.name] = Argument(array, self.native, None, None if like is None else like.wrap)
 
     def results(self) -> Any:
-        """The user's results: the given ``out``, or new arrays of the kind of the inputs; a tuple when several."""
+        """The results: given ``out`` or new arrays of the inputs' type; a tuple if several."""
         if self.given_out is not None:
             return self.given_out
         made = tuple(wrapped(a.array, a.wrap) for a in (self.outputs[p.name] for p in self.source.outputs))
@@ -96,7 +96,7 @@ class CallArguments:
 
 
 def by_name(source: Source, arrays: Sequence[object], named: Mapping[str, object]) -> tuple[object, ...]:
-    """Arguments in their order: the first ones as they are, the others by the names of inputs; ``launch.keyword``."""
+    """Arguments in order, from positional ones and keywords; ``launch.keyword``."""
     if not named:
         return tuple(arrays)
     names = [p.name for p in source.inputs]
@@ -116,7 +116,7 @@ def by_name(source: Source, arrays: Sequence[object], named: Mapping[str, object
 
 
 def accept(source: Source, device: Device, arrays: Sequence[object], out: object = None) -> CallArguments:
-    """Check every argument by name; one LaunchError with a problem for each argument that does not fit."""
+    """Validate all arguments; one LaunchError with a problem per bad argument."""
     params = source.inputs
     if len(arrays) != len(params):
         raise _wrong_count(source, "argument", [p.name for p in params], len(arrays))
@@ -143,7 +143,7 @@ def accept(source: Source, device: Device, arrays: Sequence[object], out: object
 
 
 def fixed_numbers(source: Source) -> dict[str, np.generic]:
-    """The values that a source fixes of parameters passed by copy."""
+    """{parameter: value} of scalars fixed by the source."""
     given = ((p, p.data) for p in source.params if p.role == "scalar" and p.data is not None)
     return {p.name: np.frombuffer(data, numpy_dtype(p.dtype))[0] for p, data in given}
 
@@ -169,7 +169,7 @@ def _check_all(call: CallArguments, device: Device) -> list[Problem]:
 
 
 def fixed_values(source: Source, device: Device, arrays: Mapping[str, object]) -> dict[str, bytes]:
-    """The contents of inputs to fix; LaunchError ``launch.prepack`` unless only kernels that run once read them."""
+    """{input: bytes} for ``prepack``; LaunchError ``launch.prepack`` unless only ``once`` kernels read them."""
     legal = {p.name: p for p in source.prepackable}
     wrong = [name for name in arrays if name not in legal]
     if wrong or not arrays:
@@ -218,11 +218,11 @@ def _wrong_count(source: Source, what: str, names: list[str], got: int) -> Excep
 
 @dataclass
 class Attached:
-    """Memories by parameter name, and how results get back to host arrays.
+    """Device memory of a call by parameter name, and how results return to host arrays.
 
-    shared: (memory, host array) of outputs worked on in place; copied: outputs to read back;
-    uploads: inputs that were copied to the device; arrays: what must stay alive;
-    copies: why host arrays are copied that another layout or address would spare it (``launch.copied-…``)
+    shared: (memory, host array) of in-place outputs; copied: outputs to read back
+    uploads: inputs copied to the device; arrays: objects to keep alive
+    copies: problems for avoidable copies of host arrays (``launch.copied-…``)
     """
 
     memories: dict[str, Any] = field(default_factory=dict)
@@ -234,7 +234,7 @@ class Attached:
 
 
 def attach(call: CallArguments, device: Device, staging: dict[str, object] | None = None) -> Attached:
-    """Memories for the arrays of a call; in place where possible, else copies in ``staging`` (kept between calls)."""
+    """Obtain memory for a call's arrays, in place if possible, else copies reused in ``staging``."""
     attached = Attached(memories=dict(call.scalars))
     spans: list[tuple[int, int, Any]] = []
     for param in call.source.params:
@@ -264,7 +264,7 @@ def attach(call: CallArguments, device: Device, staging: dict[str, object] | Non
 
 
 def _in_place(device: Device, param: Param, array: Any, output: bool, spans: list[tuple[int, int, Any]]) -> Any | None:
-    """The host array as a memory, the same one for the same array; None for overlaps and poor alignment."""
+    """Memory backed by the host array, shared by equal arrays; None for overlaps and insufficient alignment."""
     start = int(array.ctypes.data)
     if start % least_align(param, device) or not array.size:
         return None
@@ -281,12 +281,12 @@ def _in_place(device: Device, param: Param, array: Any, output: bool, spans: lis
 
 
 def least_align(param: Param, device: Device) -> int:
-    """Bytes of which the address of a host array is a multiple that is worked on in place."""
+    """Alignment in bytes that a host array needs to be used in place."""
     return max(param.align, device.host_align)
 
 
 def avoidable(device: Device, param: Param, argument: Argument, output: bool) -> list[Problem]:
-    """Why a host array was copied, where that is its layout's or its address's doing and not the device's."""
+    """Problems for host arrays copied because of their layout or address."""
     name, array = param.name, argument.array
     if not argument.contiguous:
         strides = f"strides {tuple(array.strides)} for shape {argument.shape}"
@@ -304,7 +304,7 @@ def avoidable(device: Device, param: Param, argument: Argument, output: bool) ->
 
 
 def _contiguous(name: str, argument: Argument) -> str:
-    """The function by which the user's library makes a contiguous copy."""
+    """Text of the call by which the user's library makes a contiguous copy."""
     return f"{name}.contiguous()" if hasattr(argument.given, "contiguous") else f"numpy.ascontiguousarray({name})"
 
 

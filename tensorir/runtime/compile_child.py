@@ -1,4 +1,6 @@
-"""The body of the other process for a long text: compile it, and run it on zeros where that is the device's way."""
+"""Child process (``__main__``) that compiles a long text under a time limit, and runs it on zeros if compilation is
+lazy.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ from tensorir.runtime.launch import CompiledProgram
 
 
 def main(path: str) -> None:
-    """Compile the text of a file written by ``need_end``; faults of the text show again on its use."""
+    """Compile the text of a file written by ``need_end``; errors recur in the parent."""
     given = json.loads(Path(path).read_text(encoding="utf-8"))
     source = decode(Source, given["source"])
     with contextlib.suppress(TensorIRError, MemoryError):

@@ -1,4 +1,4 @@
-"""The time that a compilation may take: compilers run as processes that are ended when it is over.
+"""Time limits on compilation, by processes that can be killed.
 
 Compilers that are libraries cannot be ended, so another process compiles long texts first, and runs them once: some
 compile with the first launch. What it leaves in the artifact cache is loaded here.
@@ -35,7 +35,7 @@ _limit: ContextVar[float] = ContextVar("compile_limit", default=COMPILE_S)
 
 @contextlib.contextmanager
 def compile_limit(seconds: float | None) -> Iterator[None]:
-    """Compilations inside may take so many seconds; as many as before when None."""
+    """Context manager: limit compilations inside to ``seconds``; None: keep the current limit."""
     token = None if seconds is None else _limit.set(seconds)
     try:
         yield
@@ -46,8 +46,7 @@ def compile_limit(seconds: float | None) -> Iterator[None]:
 
 def run_limited(command: Sequence[str], cwd: Path, name: str, nbytes: int,
                 environ: Mapping[str, str] | None = None) -> tuple[int, str]:  # fmt: skip
-    """Exit status and error output of a compiler; CompileError ``compile.time-limit``, after which none of its
-    processes is left.
+    """(exit status, error output) of a compiler command; CompileError ``compile.time-limit`` after killing it.
 
     name, nbytes: of the text
     """
@@ -76,7 +75,7 @@ def _too_long(name: str, nbytes: int) -> CompileError:
 
 
 def need_end(source: Source, device: Device) -> None:
-    """Return after another process has shown that a compiler in a library ends on this text.
+    """Return once a child process has compiled this text in time, for compilers in libraries.
 
     Short texts, and those shown before, need no proof. Other faults there are left to the compilation here.
     """

@@ -1,4 +1,4 @@
-"""CUDA text to machine code and the compiler's report, with no GPU and no driver.
+"""Compiles CUDA text with NVRTC to cubins and parses ptxas reports; needs no GPU or driver.
 
 NVRTC (through the copy that CuPy brings) compiles; the options, the log and the cubin are ours, so the registers and
 spills of a candidate are known before any GPU sees it, and the cubin can be shipped.
@@ -30,7 +30,7 @@ _PIP = 'pip install cupy-cuda13x "cuda-toolkit[nvrtc,cudart,crt,nvdisasm]==13.*"
 
 @dataclass(frozen=True)
 class KernelUse:
-    """Report of ptxas on one kernel; spill_bytes are stores plus loads."""
+    """Resource usage of a kernel as reported by ptxas; spill_bytes: stores plus loads"""
 
     registers: int = 0
     spill_bytes: int = 0
@@ -41,7 +41,7 @@ class KernelUse:
 
 @dataclass(frozen=True)
 class Cubin:
-    """Machine code for one architecture, the compiler's log, and ``kernels`` by name."""
+    """Machine code for one architecture, compiler log, and resource usage by kernel."""
 
     data: bytes = field(repr=False)
     arch: str
@@ -63,7 +63,7 @@ class Cubin:
 
 
 def load_cupy() -> ModuleType:
-    """The cupy module; DeviceError where it is missing."""
+    """Import cupy; DeviceError if missing."""
     ensure_cache("CUPY_CACHE_DIR", "~/.cupy/kernel_cache")
     try:
         return importlib.import_module("cupy")
@@ -105,7 +105,7 @@ def compile_image(text: str, arch: str) -> bytes:
 
 
 def nvrtc_version() -> str:
-    """For identities and keys, e.g. ``"13.4"``."""
+    """NVRTC's version, such as ``"13.4"``."""
     return _nvrtc()[1]
 
 
@@ -120,7 +120,7 @@ def _nvrtc() -> tuple[Any, str]:
 
 
 def _include_folders() -> dict[str, str]:
-    """CUDA's own headers and the libcu++ in CuPy: folders, with their versions."""
+    """{include folder: version} of the CUDA headers and CuPy's libcu++."""
     cupy = load_cupy()
     within = Path(str(cupy.__file__)).parent / "_core/include/cupy"
     bundled = sorted(within.glob("_cuda/cuda-*"), reverse=True)  # CuPy 13: the header of halves, by major version
@@ -137,13 +137,13 @@ def _include_folders() -> dict[str, str]:
 
 
 def _toolkit_headers() -> Path | None:
-    """The first folder with the headers of halves and of the runtime, and its version."""
+    """First folder with CUDA's fp16 and runtime headers; None if none."""
     wanted = ("cuda_fp16.h", "cuda_runtime_api.h")
     return next((f for f in _toolkit_folders() if all((f / name).is_file() for name in wanted)), None)
 
 
 def _toolkit_folders() -> Iterator[Path]:
-    """Candidate folders of CUDA's headers: of NVRTC's wheel, a named toolkit, pip's wheels, the usual toolkit."""
+    """Candidate CUDA header folders: NVRTC's wheel, a named toolkit, pip wheels, the default toolkit."""
     try:
         wheel = importlib.import_module("cuda.pathfinder").find_nvidia_header_directory("cudart")
     except Exception:  # not installed, or one that does not know headers

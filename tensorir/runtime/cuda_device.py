@@ -1,4 +1,4 @@
-"""CUDA devices through CuPy: memory and launches of the cubins that ``runtime.cuda`` compiles.
+"""CUDA device through CuPy: memory and launches of compiled cubins.
 
 Not yet run on a GPU: this file was written and type-checked on machines without one. Everything up to the
 cubin (``runtime.cuda``) is tested.
@@ -32,7 +32,7 @@ _STATIC_SHARED = 49152  # above this a kernel must ask for its dynamic shared me
 
 
 def list_devices() -> list[DeviceInfo]:
-    """CUDA devices, or one unusable entry that says what is missing."""
+    """DeviceInfo of each CUDA device, or one unusable entry with the reason."""
     try:
         cupy = load_cupy()
     except TensorIRError as error:
@@ -64,7 +64,7 @@ def _version(number: int) -> str:
 
 
 def open_listed(info: DeviceInfo) -> CudaDevice:
-    """Open a device that ``list_devices`` found."""
+    """Open a device from ``list_devices``."""
     try:
         return CudaDevice(info)
     except TensorIRError:
@@ -74,7 +74,7 @@ def open_listed(info: DeviceInfo) -> CudaDevice:
 
 
 class CudaDevice(Device):
-    """One GPU; kernels run on CuPy's current stream. Not yet run on a GPU."""
+    """A GPU; kernels run on CuPy's current stream. Not yet run on a GPU."""
 
     natives = ("numpy", "cupy")
     base_align = 256
@@ -97,7 +97,7 @@ class CudaDevice(Device):
 
     @property
     def place(self) -> str:
-        """Numbers depend on CUDA_VISIBLE_DEVICES, a GPU's place on its bus does not."""
+        """PCI bus id, independent of CUDA_VISIBLE_DEVICES."""
         return f"gpu {getattr(self.handle, 'pci_bus_id', self.name)}"
 
     def compile(self, source: Source, *, cache: bool = True) -> CudaModule:
@@ -146,7 +146,7 @@ class CudaDevice(Device):
             raise self.failure(error) from None
 
     def works(self) -> bool:
-        """A kernel that faults takes the context along: every later call of the process returns the same error."""
+        """False after a kernel fault, which makes every later CUDA call of the process fail."""
         try:
             with self.handle:
                 self._cupy.cuda.runtime.deviceSynchronize()
@@ -187,7 +187,7 @@ def _target(info: DeviceInfo, capability: str) -> Target:
 
 
 def encoded_map(m: TensorMap, address: int) -> object:
-    """CuPy's argument for a tensor map of the array at this address; LaunchError ``launch.tensor-map``."""
+    """CuPy argument for a tensor map of the array at ``address``; LaunchError ``launch.tensor-map``."""
     try:
         return encoded(address, **asdict(m))
     except TensorMapError as error:
@@ -195,7 +195,7 @@ def encoded_map(m: TensorMap, address: int) -> object:
 
 
 class CudaModule(CompiledModule):
-    """A loaded cubin. Not yet run on a GPU."""
+    """A loaded cubin with its kernels. Not yet run on a GPU."""
 
     def __init__(self, device: CudaDevice, source: Source, cache: bool) -> None:
         started = time.perf_counter()
@@ -219,7 +219,7 @@ class CudaModule(CompiledModule):
         self.compile_s = time.perf_counter() - started
 
     def _dynamic(self, launch: KernelLaunch) -> int:
-        """Shared memory to pass at launch: what the kernel does not declare statically."""
+        """Bytes of dynamic shared memory to pass at launch."""
         return max(0, launch.shared_bytes - self._cubin.kernels[launch.name].shared_bytes)
 
     def _function(self, launch: KernelLaunch) -> Any:

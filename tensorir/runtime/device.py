@@ -1,4 +1,4 @@
-"""Devices: those here, reasons against others, and opening one by name."""
+"""Lists devices of all languages and opens one by name."""
 
 from __future__ import annotations
 
@@ -99,8 +99,8 @@ def _rank(info: DeviceInfo) -> tuple[bool, bool, bool]:
 
 
 def _is_named(info: DeviceInfo, wanted: str) -> bool:
-    """True if ``opencl:<platform number or name>[:<device number or name>]``, ``c:<number or compiler>`` or
-    ``cuda:<number>`` means this device.
+    """True if ``wanted`` names this device: ``opencl:<platform number or name>[:<device number or name>]``, ``c:<number
+    or compiler>`` or ``cuda:<number>``.
     """
     language, *parts = wanted.split(":")
     numbers = info.name.split(":")[1:]
@@ -124,7 +124,7 @@ def _not_found(listed: list[DeviceInfo], target: Target | None) -> Exception:
 
 
 def _callings(listed: list[DeviceInfo]) -> list[str]:
-    """Names of the usable devices, by number and by name."""
+    """Names of usable devices, by number and by name, for messages."""
     found = [d for d in listed if d.usable]
     return [d.name for d in found] + ["opencl:pocl" for d in found if _is_named(d, "opencl:pocl")][:1]
 

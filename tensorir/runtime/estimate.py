@@ -55,7 +55,7 @@ class Estimate(Shown):
 
     @classmethod
     def of(cls, own: Sequence[float], reference: Sequence[float] | None = None, seconds: float = 0.0) -> Estimate:
-        """From slots, and the reference's slots of the same rounds; ``seconds``: those of the reference."""
+        """Estimate from slots and the reference's slots of the same rounds; ``seconds``: the reference's time"""
         if reference is None:
             return cls(*middle(own), tuple(own))
         ratio, low, high = middle([a / b for a, b in zip(own, reference, strict=True)])
@@ -64,30 +64,28 @@ class Estimate(Shown):
 
     @property
     def spread(self) -> float:
-        """The slowest slot over the fastest."""
+        """Slowest slot over fastest."""
         return max(self.samples) / min(self.samples)
 
     def scaled(self, factor: float) -> Estimate:
-        """As if the reference had taken ``factor`` times as long."""
+        """This estimate with times multiplied by ``factor``."""
         return Estimate(self.seconds * factor, self.low_s * factor, self.high_s * factor, self.samples, self.pace)
 
 
 @dataclass(frozen=True)
 class ReferenceLaunch:
-    """The reference kernel: a launch, and its seconds when it was first measured."""
+    """The reference kernel: its launch, and its seconds when first measured."""
 
     call: Timed
     seconds: float
 
 
 class Rounds:
-    """Interleaved slots of several callables, one each per round, in an order that is drawn for every round.
+    """Interleaved timing of several callables, one slot each per round, in random order.
 
-    calls: each with the rough seconds of one call, by which its slots are sized
-    loud:  positions of libraries, whose threads may keep spinning after they return: what comes after one of them
-           waits until this process is quiet, and then runs for a while before it is timed: a processor that has
-           rested is slower (by 11 % after one call, by none after 4 ms). Every slot of such a round begins with a call
-           that is not timed, so that nobody's sleeping threads count
+    calls: with rough seconds per call, to size the slots
+    loud:  positions of libraries whose threads may spin after returning: the next slot waits until they rest, then
+           warms up (an idle CPU is slower, by 11 % after one call, by none after 4 ms)
     """
 
     def __init__(self, calls: Sequence[tuple[Timed, float]], loud: Collection[int] = ()) -> None:
@@ -98,7 +96,7 @@ class Rounds:
         self._random = random.Random(len(self._slots))
 
     def run(self) -> None:
-        """One round."""
+        """Run one round."""
         order = list(range(len(self._slots)))
         self._random.shuffle(order)
         for n in order:
@@ -112,7 +110,7 @@ class Rounds:
             self._spinning = n in self._loud
 
     def _warm(self, n: int, seconds: float) -> None:
-        """One call that is not timed, and more until ``seconds`` are over."""
+        """Run untimed calls for at least ``seconds``."""
         end = time.perf_counter() + seconds
         while True:
             self._calls[n]()
@@ -121,9 +119,9 @@ class Rounds:
                 return
 
     def estimates(self, anchor: int | None = None, seconds: float | None = None) -> list[Estimate]:
-        """Those of all; ``anchor``: the position of the reference, or of what else others are divided by.
+        """Estimates of all callables; ``anchor``: position of the reference that slots are divided by.
 
-        seconds: of the anchor when it was first measured; None: what it takes now, then all are of the present pace
+        seconds: anchor's time when first measured; None: its present time
         """
         if anchor is None:
             return [Estimate.of(own) for own in self.samples]
@@ -136,7 +134,7 @@ class Rounds:
 
 
 def middle(samples: Sequence[float]) -> tuple[float, float, float]:
-    """The median and its 95 % interval, of at least two; ends are cut at ``MAX_END_RATIO`` times the median."""
+    """(median, low, high): 95 % interval of at least two samples, limited to ``MAX_END_RATIO`` times the median."""
     found, wider = Timing.of(samples), _WIDER.get(len(samples), 1.0)
     middle = found.median_s
     low, high = (found.low_s / middle) ** wider, (found.high_s / middle) ** wider
@@ -156,10 +154,10 @@ def look(
     most_s: float = 0.6,
     enough: Callable[[Sequence[float], Sequence[float]], bool] | None = None,
 ) -> Estimate:
-    """Time one callable, a call of which takes about ``seconds``, in rounds with the reference.
+    """Time one callable in rounds with the reference. seconds: rough time per call
 
-    rounds, least_s, most_s: at least so many and so long; at most so long, but three
-    enough: of the slots of both so far, whether they say all that is asked
+    rounds, least_s, most_s: minimum rounds and time; maximum time, but three rounds at least
+    enough: predicate on both slot lists that ends timing early
     """
     if seconds < SLOT_SECONDS:  # one call alone says too much: it pays for a finish
         seconds = slots([call], seconds)[0]()
@@ -178,7 +176,7 @@ def look(
 
 
 def settle() -> None:
-    """Wait until the threads of this process rest, SETTLE_S at most."""
+    """Wait until this process's threads are idle, SETTLE_S at most."""
     end = time.perf_counter() + SETTLE_S
     while True:
         used, began = time.process_time(), time.perf_counter()

@@ -1,4 +1,4 @@
-"""Runs on poisoned copies between canaries: they show forbidden writes of a kernel, and missing ones."""
+"""Guarded kernel runs on copies with guard bytes and poisoned outputs, to detect stray and missing writes."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ Bytes = NDArray[np.uint8]
 
 
 def launches(source: Source) -> list[KernelLaunch]:
-    """The kernels that have a block to run."""
+    """Kernels with a nonempty grid."""
     return [k for k in source.kernels if prod(k.grid) > 0]
 
 
 def run(source: Source, device: Device, module: CompiledModule, call: CallArguments) -> tuple[Problem, ...]:
-    """Run ``call`` guarded, its outputs filled; everything that the kernels did wrong."""
+    """Run a call guarded and fill its outputs; returns Problems found."""
     if call.empty:
         return ()
     problems, outputs = _once(source, device, module, call, _POISONS[0])
@@ -55,16 +55,12 @@ def run(source: Source, device: Device, module: CompiledModule, call: CallArgume
 def probe(
     source: Source, device: Device, module: CompiledModule, call: CallArguments, enough_s: float = math.inf
 ) -> tuple[float, bool]:
-    """Seconds that one run takes, judged by some blocks of each kernel; kernels that run once do not count. And whether
-    all that the runtime puts off to a first launch is done, as far as ``warm`` can.
+    """(estimated seconds of a run, true if lazy initialization is complete), from some blocks of each kernel; ``once``
+    kernels are excluded.
 
-    Kernels after the one with which more than ``enough_s`` are reached are not looked at, for that would take a whole
-    run of those before them.
-
-    First as many blocks run as the device holds at a time, then eight times as many, until they take PROBE_SECONDS or
-    are all: a kernel that would take minutes has shown that in milliseconds. Blocks after the first ones may have less
-    to do. Each kernel finds what those before it leave, as in a run; outputs and canaries are as in ``run``. Kernels of
-    no more blocks than are held at a time do not count either: nothing less than a run would tell.
+    Kernels after the estimate exceeds ``enough_s`` are not run. A kernel first runs as many blocks as the device holds
+    at a time, then eight times as many, until PROBE_SECONDS or all. Each kernel sees the results of those before it.
+    Kernels with no more blocks than resident are not counted.
     """
     held = max(1, device.target.units) * (1 if device.target.kind == "cpu" else _RESIDENT_BLOCKS)
     if call.empty:
@@ -88,10 +84,9 @@ def probe(
 
 
 def warm(source: Source, device: Device, module: CompiledModule, call: CallArguments) -> None:
-    """Run some blocks of each kernel, up to the first that reads whole numbers which others make: those may be places
-    in arrays, and nothing has made them.
+    """Run some blocks of each kernel, up to the first that reads integers computed by others, as they may be indices.
 
-    PoCL compiles a kernel once more where a dimension has 65535 work-items or more, so that many are run then.
+    PoCL compiles again for dimensions of 65535 work-items or more, so many are run in that case.
     """
     if call.empty:
         return
@@ -102,7 +97,7 @@ def warm(source: Source, device: Device, module: CompiledModule, call: CallArgum
 
 
 def _warmed(source: Source, device: Device, module: CompiledModule, arrays: _Arrays) -> bool:
-    """As ``warm``, which leaves out nothing if this is True."""
+    """``warm``; True if no kernel was left out."""
     places = {p.name for p in source.params if p.role == "workspace" and "float" not in p.dtype}
     arrays.fill()
     for launch in launches(source):
@@ -120,7 +115,7 @@ def _warmed(source: Source, device: Device, module: CompiledModule, arrays: _Arr
 
 
 def _probed(launch: KernelLaunch, held: int, device: Device, module: CompiledModule, args: list[Any]) -> float:
-    """Seconds of ``launch``, judged by its first blocks."""
+    """Estimated seconds of ``launch`` from its first blocks."""
     blocks, few, first = prod(launch.grid), held, True
     while True:
         x = min(launch.grid[0], -(-few // launch.cluster) * launch.cluster)
@@ -148,7 +143,7 @@ def _seconds(step: Step, device: Device) -> float:
 
 
 class _Arrays:
-    """The arrays of one call between canaries, in memories of their own."""
+    """Copies of a call's arrays with guard bytes."""
 
     def __init__(self, source: Source, device: Device, call: CallArguments, poison: int) -> None:
         self.pad = -(-GUARD_BYTES // device.base_align) * device.base_align

@@ -1,4 +1,4 @@
-"""Features of the processor of this machine."""
+"""Detects this machine's CPU features and cores."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ _CONTROL_GROUPS = Path("/sys/fs/cgroup")
 
 @cache
 def has_avx512() -> bool:
-    """True if its vectors have 64 bytes: an x86 processor with AVX-512, as far as the system says so."""
+    """True if the CPU has AVX-512 (64-byte vectors)."""
     if platform.machine().lower() not in ("x86_64", "amd64"):
         return False
     return flags_here() >= set(AVX512)
 
 
 def flags_here() -> set[str]:
-    """Features of this machine's processor, in the system's words; empty where it does not say."""
+    """CPU feature flags as the system names them; empty if unknown."""
     lines = CPUINFO.read_text(encoding="ascii", errors="replace").splitlines() if CPUINFO.exists() else []
     return next((set(line.split()) for line in lines if line.startswith("flags")), set())
 
 
 def as_here(target: Target) -> Target:
-    """A target for CPUs with the vector registers of this machine's processor."""
+    """A CPU target with this machine's vector registers."""
     return replace(target, registers=32, vector_bytes=64) if has_avx512() else target
 
 
 def target_here(given: str | Target) -> Target:
-    """The target that ``given`` means here: plain ``"opencl"``, which says nothing of registers, is this processor.
+    """Target for ``given`` on this machine: plain ``"opencl"`` gets this CPU's vector registers.
 
-    What is scheduled for it is then what PoCL's device on this machine is tuned with, and the same configuration gives
-    the same text. Other drivers choose vectors for themselves, and their devices say 16 registers of 32 bytes.
+    Schedules for it are then those that PoCL's device here is tuned with. Other drivers vectorize themselves, and their
+    devices report 16 registers of 32 bytes.
     """
     plain = isinstance(given, str) and set(given.split()) <= {"opencl", "-kind=cpu"}
     target = Target.parse(given)
@@ -50,13 +50,13 @@ def target_here(given: str | Target) -> Target:
 
 
 def cores() -> int:
-    """Processor cores that this process may use, by its affinity and the quota of a container."""
+    """Number of CPU cores usable by this process (affinity, container quota)."""
     may = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, may if (most := _quota()) is None else min(may, math.ceil(most)))
 
 
 def _quota() -> float | None:
-    """Cores' worth of processor time that a Linux control group gives, of version 2 or 1; None without a limit."""
+    """CPU quota of the control group (v2 or v1) in cores; None if unlimited."""
     with contextlib.suppress(OSError, ValueError):  # "max 100000": no limit
         quota, period = (_CONTROL_GROUPS / "cpu.max").read_text().split()
         return int(quota) / int(period)

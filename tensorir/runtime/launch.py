@@ -1,4 +1,4 @@
-"""A compiled program: call it with arrays, bind it for repeated launches, time it."""
+"""``CompiledProgram``: call with arrays, bind for repeated launches (``BoundLaunch``), time."""
 
 from __future__ import annotations
 
@@ -118,11 +118,11 @@ class CompiledProgram(Value, Shown):
             return BoundLaunch(program, call)
 
     def _at(self, arrays: Sequence[object], out: object = None) -> CompiledProgram:
-        """This program for the extents that arguments have."""
+        """This program at the extents of these arguments."""
         return self.at(dims_of_call(self.source, arrays, out))
 
     def at(self, dims: Mapping[str, int]) -> CompiledProgram:
-        """This program where dims have these values, in the source's order: the compiled kernels are the same."""
+        """This program at the given values of dims; kernels are shared."""
         key = tuple(dims.values())
         with self._lock:
             found = self._for.pop(key, None)
@@ -137,7 +137,7 @@ class CompiledProgram(Value, Shown):
         return found
 
     def _tell(self, copies: Sequence[Problem]) -> None:
-        """Keep what was copied; warn of strides once, but not of addresses: three in four of NumPy's do not suit."""
+        """Remember copied arrays; warn once about strided ones."""
         self.copies = tuple(copies)
         strided = [p for p in copies if p.code == "launch.copied-strides"]
         if strided and not self._warned:
@@ -161,8 +161,7 @@ class CompiledProgram(Value, Shown):
     def time(
         self, *arrays: object, out: object = None, repeat: int = 30, min_seconds: float = 0.1, max_seconds: float = 10.0
     ) -> Timing:
-        """Seconds of one run of the kernels on these arrays; copies to and from the device, kernels that run once, and
-        waiting for other queues are not included."""
+        """Timing of one run of the kernels on these arrays, without host copies and ``once`` kernels."""
         bound = self.bind(*arrays, out=out)
         bound()
         bound._natives = []  # their turn has come
@@ -179,17 +178,16 @@ class CompiledProgram(Value, Shown):
         return program._guarded(call)
 
     def probe(self, *arrays: object, enough_s: float = math.inf) -> tuple[float, bool]:
-        """Seconds of a run on these arrays, judged by some of the blocks; on copies, as ``run_guarded``. And whether
-        nothing is left that the runtime puts off to a first launch.
+        """(estimated seconds of a run, true if lazy initialization is complete), from some blocks on guarded copies.
 
-        enough_s: what is known to take longer need not be judged any further
+        enough_s: stop when the estimate exceeds it
         """
         program, call = self._accept(arrays, None)
         with program._lock:
             return guarding.probe(program.source, program.device, program._module, call, enough_s)
 
     def warm(self, *arrays: object) -> None:
-        """Run one block of each kernel on copies: some runtimes compile at the first launch."""
+        """Run some blocks of each kernel on copies, as some runtimes compile at first launch."""
         program, call = self._accept(arrays, None)
         with program._lock:
             guarding.warm(program.source, program.device, program._module, call)
@@ -211,11 +209,11 @@ class CompiledProgram(Value, Shown):
 
     @property
     def digest(self) -> str:
-        """Digest of the machine code in the artifact cache; empty when it is not there."""
+        """SHA-256 of the machine code in the cache; "" if absent."""
         return self._module.digest
 
     def keep(self) -> None:
-        """Put the compiled program into the artifact cache, after a first call; as slow as compiling."""
+        """Store the compiled program in the cache, after a first call; as slow as compiling."""
         self._module.keep()
 
     def __repr__(self) -> str:
@@ -224,7 +222,7 @@ class CompiledProgram(Value, Shown):
         return few_lines(f"<{self.source.name}({takes}) -> {gives} on {self.device.name}>")
 
     def _accept(self, arrays: Sequence[Any], out: Any) -> tuple[CompiledProgram, CallArguments]:
-        """The checked call with its outputs allocated, and the program in the context of its arrays."""
+        """(program in its arrays' context, validated call with outputs)."""
         if self.source.dims:
             return self._at(arrays, out)._accept(arrays, out)
         self.device.check_process()
@@ -246,7 +244,7 @@ class CompiledProgram(Value, Shown):
         return call.results(), problems
 
     def constants(self) -> dict[str, object]:
-        """Memory of the device with the content of each constant."""
+        """{constant: device memory with its content}."""
         made = {}
         for p in self.source.params:
             if p.role == "constant" and p.data is not None:
@@ -255,7 +253,7 @@ class CompiledProgram(Value, Shown):
         return made
 
     def _memories(self) -> dict[str, Any]:
-        """Workspace and constants, made at the first launch; so are the results of kernels that need nothing else."""
+        """Workspace and constants by name, allocated at first launch; kernels depending on constants only run then."""
         if self._fixed is None:
             fixed = self.constants()
             for p in self.source.params:
@@ -274,14 +272,14 @@ class CompiledProgram(Value, Shown):
         return self._fixed
 
     def _launches(self) -> list[KernelLaunch]:
-        """The kernels that are still to run, those that run once included."""
+        """Kernels still to run in a call, ``once`` ones included."""
         return [k for k in guarding.launches(self.source) if k not in self._early]
 
     def _steps(self, launches: Sequence[KernelLaunch], memories: dict[str, Any], private: bool) -> tuple[Step, ...]:
         return tuple(self._module.step(k, [memories[name] for name in k.params], private) for k in launches)
 
     def _own_workspace(self) -> dict[str, Any]:
-        """Memory for the results of kernels that run once for one set of arrays."""
+        """New memory for results of ``once`` kernels, for one set of arrays."""
         once = {name for k in self._launches() if k.once for name in k.params}
         kept = [p for p in self.source.params if p.role == "workspace" and p.name in once]
         return {p.name: self.device.allocate(_nbytes(p)) for p in kept}
@@ -295,7 +293,7 @@ class CompiledProgram(Value, Shown):
             raise self.device.failure(error) from None
 
     def _finish(self, attached: Attached) -> None:
-        """Wait, and bring results into the host arrays."""
+        """Wait, and copy results to host arrays."""
         if attached.shared:
             self.device.publish(attached.shared)
         else:
@@ -357,7 +355,7 @@ class BoundLaunch(Handle, Shown):
         return _bound_again, self._arrays()
 
     def _arrays(self) -> tuple[CompiledProgram, list[Any], list[Any]]:
-        """The program, its arguments as they were given, and the outputs."""
+        """(program, arguments as given, outputs)."""
         call, source = self._call, self._program.source
         given = [call.inputs[p.name].given if p.name in call.inputs else call.scalars[p.name] for p in source.inputs]
         outputs = [call.outputs[p.name] for p in source.outputs]
@@ -365,7 +363,7 @@ class BoundLaunch(Handle, Shown):
 
     @property
     def copies(self) -> tuple[Problem, ...]:
-        """Why it works on copies of host arrays that another layout or address would spare it: ``launch.copied-…``."""
+        """Problems for avoidable copies of host arrays: ``launch.copied-…``."""
         return tuple(self._attached.copies)
 
     def __del__(self) -> None:
@@ -395,9 +393,7 @@ class BoundLaunch(Handle, Shown):
         return self._call.results()
 
     def refill(self, outputs: Sequence[object]) -> None:
-        """Put these contents into the outputs, one array of the right size and dtype for each, as if they had been left
-        there; for checks of what a kernel makes of them.
-        """
+        """Overwrite the outputs with given contents, to check that kernels do not depend on them."""
         wanted = self._program.source.outputs
         given: tuple[Any, ...] = need_list("outputs", outputs, "arrays", LaunchError)
         if [getattr(c, "shape", None) for c in given] != [tuple(p.shape) for p in wanted]:
@@ -421,7 +417,7 @@ class BoundLaunch(Handle, Shown):
 
 
 def _bound_again(program: CompiledProgram, given: Sequence[object], outputs: Sequence[object]) -> BoundLaunch:
-    """A launch of the same kernels on other arrays."""
+    """A bound launch of the same kernels on other arrays."""
     return program.bind(*given, out=outputs[0] if len(outputs) == 1 else tuple(outputs))
 
 
@@ -453,7 +449,7 @@ def _is_shape(shape: object) -> TypeGuard[tuple[int, ...]]:
 
 
 def _shape(param: Param, shape: tuple[int, ...]) -> Problem | None:
-    """A rank, or a constant extent, that is not the declared one."""
+    """Problem for a wrong rank or constant extent, else None."""
     same = len(shape) == len(param.shape) and all(
         n == m for n, m in zip(shape, param.shape, strict=True) if isinstance(m, int)
     )
@@ -466,7 +462,7 @@ def _wrong(param: Param, shape: tuple[int, ...]) -> Problem:
 
 
 def _range(dim: DimRange, found: Told, pairs: Sequence[tuple[Param, tuple[int, ...]]]) -> Iterator[Problem]:
-    """Yield what is wrong with one dim: out of its range, or of no value that gives a shape in ``pairs``."""
+    """Problems of one dim: out of range, or inconsistent with the shapes in ``pairs``."""
     if dim.name not in found:
         for param, shape in pairs:
             if dim.name in [solved[0] for e in param.shape if (solved := line(e)) is not None]:

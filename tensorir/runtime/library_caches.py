@@ -1,6 +1,4 @@
-"""The caches of others: places for them (PoCL without a writable one has no device, CuPy cannot be imported), and
-damaged files in PoCL's, at which its runtime ends the process.
-"""
+"""Makes cache folders of PoCL and CuPy writable, and finds damaged files in PoCL's cache."""
 
 from __future__ import annotations
 
@@ -22,13 +20,13 @@ _BITCODE = (b"BC\xc0\xde", b"\xde\xc0\x17\x0b")
 
 
 def pocl_cache() -> Path:
-    """The folder in which PoCL keeps what it compiles."""
+    """PoCL's kernel cache folder."""
     default = f"{os.environ.get('XDG_CACHE_HOME') or '~/.cache'}/pocl/kcache"
     return Path(os.environ.get("POCL_CACHE_DIR") or os.path.expanduser(default))
 
 
 def pocl_files(folder: Path) -> Iterator[tuple[Path, bool]]:
-    """The programs and machine code in PoCL's cache, each with whether it is whole, as far as its headers tell.
+    """Yield (file, true if complete) of binaries in PoCL's cache, judged by ELF headers.
 
     What it is still writing, or was when its process ended, has another name and is never loaded.
     """
@@ -51,7 +49,7 @@ def pocl_files(folder: Path) -> Iterator[tuple[Path, bool]]:
 
 
 def damaged_pocl_cache(output: str) -> Path | None:
-    """The cache to delete, after a process with PoCL was aborted that had printed ``output``; None for other causes."""
+    """PoCL's cache folder if it caused an abort with ``output``; None for other causes."""
     named = _UNLOADED.search(output)
     if named is not None:
         above = Path(named[1]).parents
@@ -61,7 +59,7 @@ def damaged_pocl_cache(output: str) -> Path | None:
 
 
 def _is_elf(file: FileIO) -> bool:
-    """True if all that the headers speak of is in the file."""
+    """True if the file contains everything its ELF headers describe."""
     size, head = os.fstat(file.fileno()).st_size, file.read(_ELF.size)
     if len(head) < _ELF.size or not head.startswith(b"\x7fELF"):
         return False
@@ -82,7 +80,8 @@ def _is_bitcode(file: FileIO) -> bool:
 
 
 def ensure_cache(variable: str, default: str) -> None:
-    """Name a folder in the environment where the one that is named, or else ``default``, cannot be written.
+    """Point environment variable ``variable`` to a private folder if its present folder, or ``default``, is not
+    writable.
 
     That is one of this user alone, for the kernels in it are run. Without any, nothing is changed.
     """
@@ -100,7 +99,7 @@ def ensure_cache(variable: str, default: str) -> None:
 
 
 def _own(name: str) -> Path:
-    """A folder for temporary files, writable by nobody else, the same one every time if possible."""
+    """A private temporary folder, the same each time if possible."""
     user = os.geteuid() if hasattr(os, "geteuid") else os.getpid()
     place = Path(tempfile.gettempdir(), f"tensorir-{name}-{user}")
     place.mkdir(mode=0o700, exist_ok=True)

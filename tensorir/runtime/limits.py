@@ -1,4 +1,4 @@
-"""Limits of devices: a Source refused before it is compiled, and the blocks that a multiprocessor holds at once.
+"""Checks a Source against device limits before compiling; computes occupancy.
 
 The device's own runtime is not asked: PoCL builds and runs a kernel with 100 MB of local memory.
 """
@@ -48,8 +48,8 @@ def check_shared(kernel: str, nbytes: int, target: Target) -> None:
 
 
 def check_registers(launch: KernelLaunch, text: str, registers: int) -> None:
-    """Raise CompileError when the warpgroups of a compiled kernel ask for more registers than its blocks begin with:
-    those that ask for more would wait for ever.
+    """Raise CompileError if warpgroups request more registers (``setmaxnreg``) than the block starts with, which would
+    hang.
 
     registers: of a thread, as the compiler gave them out
     """
@@ -61,7 +61,7 @@ def check_registers(launch: KernelLaunch, text: str, registers: int) -> None:
 
 
 def _registers_of_roles(launch: KernelLaunch, text: str, registers: int) -> int:
-    """Registers of all warpgroups of a block after ``setmaxnreg`` of their roles, as code generation writes it."""
+    """Registers of all warpgroups of a block after ``setmaxnreg``, parsed from the text."""
     found = re.search(rf"\b{re.escape(launch.name)}\s*\([^{{}};]*\)\s*\{{", text)
     body = text[found.end() :].partition("\n}\n")[0] if found else ""
     total, first, groups = 0, 0, prod(launch.block) // _WARPGROUP
@@ -92,7 +92,7 @@ def _consistency(source: Source, target: Target) -> list[Problem]:
 
 
 def _maps(launch: KernelLaunch, source: Source) -> list[str]:
-    """Faults of the tensor maps of a kernel, as far as they are the text's and not the address's."""
+    """Faults of a kernel's tensor maps that do not depend on addresses."""
     arrays = {p.name: p for p in source.params if p.role != "scalar"}
     taken = [p.name for p in source.params] + [m.name for m in launch.maps]
     wrong = [f"{source.language} has no tensor maps"] if launch.maps and source.language != "cuda" else []
@@ -119,7 +119,9 @@ def _launch(launch: KernelLaunch, target: Target) -> list[Problem]:
 
 
 def blocks_at_once(target: Target, registers: int, shared_bytes: int, threads: int) -> int:
-    """Blocks of ``threads`` threads with so many registers each that run on one multiprocessor; 0 where none does."""
+    """Blocks resident on one multiprocessor, for blocks of ``threads`` threads with ``registers`` each; 0 if
+    none fits.
+    """
     warps = -(-threads // target.warp)
     of_warp = -(-registers * target.warp // _REGISTER_UNIT) * _REGISTER_UNIT
     reserved = _RESERVED if target.sm >= 80 else 0
@@ -133,6 +135,6 @@ def blocks_at_once(target: Target, registers: int, shared_bytes: int, threads: i
 
 
 def occupancy(target: Target, registers: int, shared_bytes: int, threads: int) -> float:
-    """Warps that run on one multiprocessor at once, of the most that it can hold."""
+    """Fraction of a multiprocessor's maximum warps that are resident."""
     warps = -(-threads // target.warp)
     return blocks_at_once(target, registers, shared_bytes, threads) * warps / _WARPS.get(target.sm, 64)

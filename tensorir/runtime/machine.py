@@ -1,4 +1,4 @@
-"""The load of the machine while something was timed: processor time of other programs, and stolen time."""
+"""Measures machine load during timing: CPU time of other processes, and time stolen by other virtual machines."""
 
 from __future__ import annotations
 
@@ -41,17 +41,17 @@ class ProcessorLoad(Shown):
 
     @property
     def used(self) -> float:
-        """Cores that others used on average."""
+        """Cores used by other processes, on average."""
         return max(0.0, self.others) / self.seconds if self.seconds else 0.0
 
     @property
     def lost(self) -> float:
-        """Cores' time that was stolen, on average."""
+        """Cores' worth of stolen time, on average."""
         return max(0.0, self.stolen) / self.seconds if self.seconds else 0.0
 
     @property
     def disturbed(self) -> bool:
-        """True if times taken meanwhile say little about a machine at rest."""
+        """True if load was too high for timings to represent an idle machine."""
         taken = max(0.0, self.others) + max(0.0, self.stolen)
         return taken > min(DISTURBING_SHARE * self.cores, DISTURBING_CORES) * self.seconds + SLACK_S
 
@@ -64,7 +64,7 @@ class ProcessorLoad(Shown):
         return self.seconds, self.others, self.stolen
 
     def rounded(self) -> ProcessorLoad | None:
-        """The fields worth writing down; None where nothing is known."""
+        """Rounded fields for logs; None if nothing is known."""
         if not self.seconds:
             return None
         seconds, others, stolen = (round(value, 4) for value in self._sums())
@@ -72,13 +72,13 @@ class ProcessorLoad(Shown):
         return ProcessorLoad(seconds, others, stolen, self.cores, average)
 
     def fields(self) -> dict[str, object]:
-        """As JSON; empty where nothing is known."""
+        """JSON fields; {} if nothing is known."""
         found = self.rounded()
         return {} if found is None else encode(found)
 
     @classmethod
     def of(cls, fields: object) -> ProcessorLoad:
-        """The load from ``fields``; that of a machine at rest for anything else, as a log may say what it likes."""
+        """ProcessorLoad from JSON fields; an idle machine's for invalid ones."""
         try:
             found = decode(cls, fields or {})
         except CodecError:
@@ -87,14 +87,14 @@ class ProcessorLoad(Shown):
 
     @classmethod
     def sum(cls, some: Iterable[object]) -> ProcessorLoad:
-        """Of several ``fields``."""
+        """Sum over several JSON ``fields``."""
         total = cls()
         for fields in some:
             total += cls.of(fields)
         return total
 
     def words(self) -> str:
-        """``other programs used 1.7 of 2 cores``; empty when nothing disturbed."""
+        """``other programs used 1.7 of 2 cores``; "" if undisturbed."""
         if not self.disturbed:
             return ""
         parts = [f"other programs used {self.used:.1f} of {self.cores} cores"] if self.used > self.lost / 4 else []
@@ -106,7 +106,7 @@ NO_LOAD = ProcessorLoad()
 
 
 class Section:
-    """A stretch of timing: ``with Section() as section``, then ``section.load``."""
+    """Context manager around timed work: ``with Section() as section``, then ``section.load``."""
 
     load = NO_LOAD
 
@@ -135,7 +135,7 @@ def _average() -> float | None:
 
 
 def _taken() -> tuple[float, float] | None:
-    """Busy seconds on this process's cores, and stolen ones; None on systems without such counts."""
+    """(busy seconds of this process's cores, stolen seconds) since boot; None if the system has no counters."""
     try:
         rows = list(_rows(_cores()))
     except (OSError, ValueError, IndexError):

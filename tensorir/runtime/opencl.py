@@ -1,4 +1,4 @@
-"""OpenCL through pyopencl: devices, compilation, memory, kernel launches."""
+"""OpenCL device through pyopencl: listing, compilation, memory, launches."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def open_listed(info: DeviceInfo) -> OpenCLDevice:
 
 
 def _finish_at_exit(device: weakref.ref[OpenCLDevice]) -> None:
-    """Let nothing run on memory that the interpreter is about to free."""
+    """Finish the queue before the interpreter frees memory at exit."""
     alive = device()
     if alive is not None and alive.pid == os.getpid():
         with contextlib.suppress(Exception):
@@ -139,7 +139,7 @@ def _finish_at_exit(device: weakref.ref[OpenCLDevice]) -> None:
 
 
 class OpenCLDevice(Device):
-    """One OpenCL device in one context, with an in-order queue."""
+    """An OpenCL device with one context and an in-order queue."""
 
     natives = ("numpy", "pyopencl")
 

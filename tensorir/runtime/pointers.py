@@ -1,4 +1,4 @@
-"""A compiled program as a function of addresses, for other frameworks with memory of their own."""
+"""Calls a compiled program with raw memory addresses, for frameworks with their own arrays."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class OnPointers:
         return own
 
     def _run(self, memories: dict[str, Any], once: bool = True, each: bool = True) -> None:
-        """Enqueue the kernels that run once, and those that run each time."""
+        """Enqueue ``once`` kernels and per-call kernels."""
         try:
             for launch, run, names in self._runs:
                 if once if launch.once else each:
@@ -86,7 +86,7 @@ class OnPointers:
             raise self.program.device.failure(error) from None
 
     def _memories(self, buffers: Sequence[Any]) -> tuple[dict[str, Any], list[Any], list[tuple[Any, Bytes]]]:
-        """Memory by parameter; what is written in place, and what is to be copied back."""
+        """(memory by parameter, memories written in place, (memory, host bytes) to copy back)."""
         program, device = self.program, self.program.device
         memories = dict(program._memories())
         shared: list[Any] = []
@@ -112,7 +112,7 @@ class OnPointers:
         return memories, shared, back
 
     def _enqueue(self, buffers: Sequence[Any], stream: int, workspace: int) -> None:
-        """On a GPU. Not yet run on one."""
+        """Launch on a GPU stream. Not yet run on one."""
         program, device = self.program, self.program.device
         memories = dict(program._memories())
         for p, given in zip(self._params, buffers, strict=True):
@@ -125,7 +125,7 @@ class OnPointers:
 
 
 class OnSizedPointers:
-    """As ``OnPointers``, of a program with dims: their extents come after the outputs."""
+    """``OnPointers`` for a program with dims: their values follow the outputs."""
 
     pack = None
 
@@ -143,7 +143,7 @@ class OnSizedPointers:
         self.at(tuple(buffers[first:]))(buffers[:first], stream, workspace)
 
     def at(self, extents: tuple[Any, ...]) -> OnPointers:
-        """Return the program where its dims have these values."""
+        """Return the OnPointers at these values of dims."""
         with self.program._lock:
             found = self._made.pop(extents, None)
             if found is None:
@@ -166,7 +166,7 @@ def _bytes_type(nbytes: int) -> Any:
 
 
 def at_address(address: int, nbytes: int) -> Bytes:
-    """The bytes of the host at an address, which somebody else keeps alive."""
+    """Host memory at an address as bytes; not kept alive."""
     if not nbytes:
         return np.empty(0, np.uint8)
     return np.frombuffer(_bytes_type(nbytes).from_address(address), np.uint8)
@@ -183,5 +183,5 @@ def _nbytes(p: Param) -> int:
 
 
 def _room(p: Param) -> int:
-    """Bytes of a workspace with what keeps the next one aligned."""
+    """Bytes of a workspace array, rounded up for alignment."""
     return -(-_nbytes(p) // 256) * 256

@@ -1,5 +1,4 @@
-"""Plain calls on host arrays of a device that works in place: the preparation common to all calls is done once, and
-results reuse the memory of earlier ones without other references.
+"""Fast path for calls on host arrays used in place: cached preparation, recycled result arrays.
 
 A call takes this way only if there is nothing to say about it. In any doubt it takes the long one (``runtime.call``)
 with its checks, copies, warnings and refusals: they are decided there alone.
@@ -43,8 +42,7 @@ _COUNTED = sys.implementation.name == "cpython" and getattr(sys, "_is_gil_enable
 
 
 class _Made:
-    """An array for results and its memory. raw: the array that owns its bytes, to which all its views refer; idle: how
-    many refer to ``raw`` while no result does."""
+    """A recyclable result array. raw: owner of its bytes; idle: reference count of ``raw`` while unused"""
 
     __slots__ = ("array", "idle", "memory", "raw")
 
@@ -55,7 +53,8 @@ class _Made:
 
 
 class Results:
-    """Arrays for one output: one to which nobody refers any more, not by a view or in another library, else a new one.
+    """Pool of arrays for one output: reuses one that nobody references, else allocates. Callers hold the program's
+    lock.
 
     Whoever takes one holds the lock of the program.
     """
@@ -65,7 +64,7 @@ class Results:
         self._made: list[_Made] = []
 
     def take(self) -> tuple[np.ndarray, object]:
-        """An array for the caller alone, of undefined contents, and its memory."""
+        """(array with undefined contents, its memory)."""
         for made in self._made:
             if sys.getrefcount(made.raw) == made.idle:
                 return made.array.view(), made.memory
@@ -79,10 +78,10 @@ class Results:
 
 
 class _Want:
-    """Requirements of an argument, and what is kept for it.
+    """Requirements on one argument, and cached data.
 
-    slot: its place among the params; results: arrays for it; staging: one of them, with its memory, for an input that
-    cannot be worked on; told: the last reason for a copy, and what is said of it
+    slot: position among parameters; results: pool for outputs; staging: (array, memory) for an input that needs a copy;
+          told: (reason, problem) of the last copy
     """
 
     __slots__ = (
@@ -104,14 +103,13 @@ class _Want:
 
 
 class _LongWay(Exception):
-    """This call is none that can be quick."""
+    """This call needs the general path."""
 
 
 class QuickCall:
-    """``quick(arrays, out)`` runs a program and returns its results, or None if the call is one for the long way.
+    """``quick(arrays, out)`` runs a program and returns its results, or None if the general path must handle the call.
 
-    Whoever calls it holds the lock of the program. copies: those of the last call, and why; warned: the user has been
-    told that strided arrays are copied, which is for the long way
+    Callers hold the program's lock. copies: copies of the last call; warned: the general path has warned about strides
     """
 
     def __init__(self, program: CompiledProgram) -> None:
@@ -131,7 +129,7 @@ class QuickCall:
 
     @classmethod
     def of(cls, program: CompiledProgram) -> QuickCall | None:
-        """The quick calls of a program that has run; None where all calls go the long way."""
+        """QuickCall for a program that has run once; None if unsupported."""
         arrays = [p for p in program.source.params if p.role in ("input", "output")]
         if not program.device.works_in_place or program.source.unique or any(0 in p.shape for p in arrays):
             return None
@@ -166,7 +164,7 @@ class QuickCall:
         return made[0] if len(made) == 1 else tuple(made)
 
     def _take(self, wants: Sequence[_Want], values: Sequence[Any], slots: list[Any]) -> Wrap | None:
-        """Put scalars, and the memories of arrays, into ``slots``; what makes a result one of the user's kind."""
+        """Fill ``slots`` with scalars and memories; returns the converter for results."""
         wrap: Wrap | None = None
         spans = list[tuple[int, int, Any]]()
         for want, value in zip(wants, values):  # noqa: B905 (as many, and each word costs)
@@ -192,7 +190,7 @@ class QuickCall:
         return wrap
 
     def _in_place(self, want: _Want, array: Any, spans: list[tuple[int, int, Any]]) -> Any:
-        """The array as a memory, the same one for the same bytes; None if it has to be copied."""
+        """Memory backed by the array; None if it must be copied."""
         start, apart = address(array), True
         end, fits = start + want.nbytes, start % want.multiple == 0
         for low, high, memory in spans:
@@ -209,7 +207,7 @@ class QuickCall:
         return memory
 
     def _copied(self, want: _Want, array: Any, value: Any, spans: list[tuple[int, int, Any]]) -> Any:
-        """A memory for an array that kernels cannot work on: of one that the program keeps."""
+        """Memory holding a copy of an array, reused between calls."""
         argument, strided = Argument(array, "numpy", value), not array.flags.c_contiguous
         if not self._device.coherent or (strided and (want.output or not self.warned)):
             raise _LongWay

@@ -1,4 +1,4 @@
-"""Folders for temporary files: locked while their process lives, and tidied by the next one after a kill.
+"""Temporary folders, locked by their process and removed later by others if it is killed.
 
 A process number would not do: numbers are given again, and containers that share a folder have the same ones.
 """
@@ -58,7 +58,7 @@ class Scratch:
             util.Finalize(self, self._end, exitpriority=0)
 
     def close(self) -> None:
-        """Remove the folder; again, nothing."""
+        """Remove the folder; idempotent."""
         self._end()
 
     def __enter__(self) -> Path:
@@ -68,7 +68,7 @@ class Scratch:
         self.close()
 
     def _leave(self) -> None:
-        """In a forked child: the lock is the parent's alone, and so is the folder."""
+        """Forget the folder in a forked child; it belongs to the parent."""
         if self._end.detach() is not None and self._lock >= 0:
             with contextlib.suppress(OSError):
                 os.close(self._lock)
@@ -87,7 +87,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def tidy(parent: str | None = None) -> None:
-    """Remove folders of this user in ``parent`` whose processes are gone (their locks can be had)."""
+    """Remove this user's folders in ``parent`` whose processes are gone (their locks are free)."""
     if fcntl is None:
         return
     with contextlib.suppress(OSError), os.scandir(parent or tempfile.gettempdir()) as entries:
@@ -119,7 +119,7 @@ def _ours(entry: os.DirEntry[str]) -> bool:
 
 
 def _locked(folder: str) -> int | None:
-    """Descriptor that holds the folder's lock; None where the system has none."""
+    """File descriptor that holds the folder's lock; None if unsupported."""
     if fcntl is None:
         return None
     with contextlib.suppress(OSError):

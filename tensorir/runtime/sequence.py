@@ -1,4 +1,4 @@
-"""Several bound launches as one prepared object: enqueued in order, waited for once."""
+"""``sequence``: several bound launches prepared as one, enqueued in order with a single wait."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ class LaunchSequence(Handle, Shown):
         return use.span in self._written and use.argument.native == "numpy"
 
     def _check_overlaps(self, uses: list[_Use]) -> None:
-        """Refuse arrays that share a part of their bytes and do not see each other's writes."""
+        """Raise for partially overlapping arrays that do not share memory."""
         arrays = {(u.span, u.argument.contiguous): u for u in uses}.values()
         spans = sorted(arrays, key=lambda u: (str(u.span[0]), u.span[1:]))
         for n, a in enumerate(spans):
@@ -144,7 +144,7 @@ class LaunchSequence(Handle, Shown):
         return self.launches[use.launch]._program.source.name
 
     def _prepared(self, n: int, b: BoundLaunch, uses: list[_Use], chosen: dict[Span, _Use]) -> Iterator[Step]:
-        """The steps of one launch on the memories of the sequence."""
+        """Steps of one launch, on the sequence's shared memories."""
         if b._call.empty:
             return
         program = b._program
@@ -208,7 +208,7 @@ class LaunchSequence(Handle, Shown):
         self._upload()
 
     def time(self, repeat: int = 30, min_seconds: float = 0.1, max_seconds: float = 10.0) -> Timing:
-        """Seconds of one run of all launches: the median of batches with a 95 % interval."""
+        """Timing of one run of all launches: median of batches with a 95 % interval."""
         self()
         alone = copy(self)
         alone._natives = []  # their turn has come
@@ -218,7 +218,7 @@ class LaunchSequence(Handle, Shown):
 
     @property
     def copies(self) -> tuple[Problem, ...]:
-        """Why launches work on copies of host arrays, by their own ``copies``; made once here, and at ``refresh``."""
+        """Problems for avoidable copies of host arrays, made at creation and at ``refresh``."""
         return tuple(dict.fromkeys(p for b in self.launches for p in b.copies))
 
     @property
@@ -247,7 +247,7 @@ def _uses(n: int, b: BoundLaunch) -> Iterator[_Use]:
 
 
 def _one_memory_each(uses: list[_Use]) -> dict[Span, _Use]:
-    """For each array the use whose memory all take: one on a copy if any needs it, else one that may be written."""
+    """For each array, the use whose memory all launches share."""
     chosen: dict[Span, _Use] = {}
     for use in uses:
         best = chosen.get(use.span)

@@ -1,4 +1,4 @@
-"""Tensor maps: descriptions of arrays for the tensor memory accelerator of an NVIDIA GPU, encoded by the driver.
+"""Encodes tensor maps (CUtensorMap descriptors for TMA) through the CUDA driver.
 
 A copy of this file is in every exported folder that needs it: it imports NumPy and nothing of this package.
 """
@@ -36,7 +36,7 @@ SMALL_ARRAY_BYTES, _LAST_WRONG_DRIVER = 128 << 10, 13010
 
 
 class TensorMapError(ValueError):
-    """A map that cannot be made; args are the reasons, each one sentence."""
+    """A map that violates the driver's limits; args: reasons as sentences"""
 
 
 def encoded(
@@ -110,8 +110,8 @@ def broken_limits(
     lower: Sequence[int] = (),
     upper: Sequence[int] = (),
 ) -> list[str]:
-    """Every limit of cuTensorMapEncodeTiled, or of cuTensorMapEncodeIm2col, that is not kept: the driver says only that
-    something is wrong.
+    """Violated limits of cuTensorMapEncodeTiled or cuTensorMapEncodeIm2col, as sentences (the driver only reports
+    failure).
     """
     if dtype not in TENSOR_MAP_TYPES:
         return [f"{array}: tensor maps take no {dtype}"]
@@ -162,18 +162,18 @@ def _broken_steps(array: str, rank: int, steps: Sequence[int]) -> list[str]:
 
 
 def _strides(shape: Sequence[int], size: int) -> list[int]:
-    """Bytes from one element to the next in each dimension but the innermost, outermost first."""
+    """Byte strides of all dimensions but the innermost, outermost first."""
     return [size * prod(shape[d + 1 :]) for d in range(len(shape) - 1)]
 
 
 def _inner_first(kind: Any, values: Sequence[int]) -> Any:
-    """Numbers for the driver, which counts dimensions from the innermost."""
+    """ctypes array of ``values`` in the driver's order, innermost first."""
     return (kind * len(values))(*reversed(values))
 
 
 @cache
 def _driver() -> tuple[Any, int]:
-    """The driver's library and the newest CUDA that it knows: 13010 is 13.1."""
+    """(driver library, newest CUDA version it supports: 13010 for 13.1)."""
     version = ctypes.c_int()
     try:
         library = ctypes.CDLL("nvcuda.dll" if os.name == "nt" else "libcuda.so.1")

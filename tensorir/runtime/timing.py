@@ -1,4 +1,4 @@
-"""Durations: batches and slots of calls, and medians with a nonparametric confidence interval.
+"""Times callables in batches or short slots; medians with nonparametric confidence intervals.
 
 What tuning stores and prints is estimated from slots by ``tensorir.runtime.estimate``.
 """
@@ -41,7 +41,7 @@ class Timing(Shown):
 
     @classmethod
     def of(cls, samples: Iterable[float]) -> Timing:
-        """Median and interval of these samples (at least one)."""
+        """Median and interval of at least one sample."""
         given = need_list("samples", samples, "seconds", LaunchError)
         if not given:
             raise wrong("samples", samples, "at least one", LaunchError)
@@ -63,7 +63,7 @@ class Timing(Shown):
 
 
 def copied_names(copies: Iterable[Problem]) -> str:
-    """The arrays that were copied, by name: launch problems begin with the name of the argument."""
+    """Names of the copied arrays, from launch problems."""
     return ", ".join(dict.fromkeys(p.message.partition(":")[0] for p in copies))
 
 
@@ -86,7 +86,7 @@ def outside(n: int) -> int:
 
 
 class Launch(Protocol):
-    """A call that can be enqueued many times and waited for once; BoundLaunch is one."""
+    """Interface of an asynchronous call with ``finish``, such as BoundLaunch."""
 
     def __call__(self) -> object: ...
 
@@ -101,7 +101,7 @@ def _nothing() -> None:
 
 
 class _Batch:
-    """Runs one callable in batches of ``calls``, by default as many as take about BATCH_SECONDS."""
+    """Runs a callable in batches of ``calls`` calls, by default lasting about BATCH_SECONDS."""
 
     def __init__(self, call: Timed, calls: int = 0) -> None:
         self._call: Callable[[], object] = call
@@ -121,7 +121,7 @@ class _Batch:
         return (time.perf_counter() - started) / calls
 
     def calibrate(self) -> None:
-        """Choose how many calls make a batch; warms up on the way."""
+        """Choose the batch size, warming up meanwhile."""
         for _ in range(8):
             seconds = self.run()
             wanted = min(_MOST_PER_BATCH, max(1, ceil(BATCH_SECONDS / max(seconds, 1e-9))))
@@ -132,7 +132,7 @@ class _Batch:
 
 
 def slots(calls: Sequence[Timed], seconds: float) -> list[Callable[[], float]]:
-    """For each callable one that runs it a few times in short parts and gives the seconds per call of the fastest part.
+    """For each callable, a function that runs several short parts and returns seconds per call of the fastest part.
 
     Other programs only ever slow a part down, and they rarely meet all of them: on two cores with a load of six, ratios
     of such times scattered by 5 % where those of whole batches scattered by 20 %, and interleaved slots follow each
@@ -151,7 +151,7 @@ def slots(calls: Sequence[Timed], seconds: float) -> list[Callable[[], float]]:
 
 
 def batch(call: Timed, calls: int) -> float:
-    """Seconds per call of so many calls (at most 10,000) with one finish."""
+    """Seconds per call over ``calls`` calls (at most 10,000) with one finish."""
     return _Batch(call, max(1, min(_MOST_PER_BATCH, calls))).run()
 
 

@@ -1,4 +1,4 @@
-"""Turns to time kernels on a device: one process at a time, by a file lock that ends with its owner."""
+"""Exclusive turns for timing on a device, one process at a time, by file locks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _held: set[str] = set()  # by this process, which excludes others and not itself
 
 
 def directory() -> Path:
-    """The folder of the locks: ``$XDG_RUNTIME_DIR/tensorir``, or ``turns`` in the cache directory."""
+    """Folder of the lock files: ``$XDG_RUNTIME_DIR/tensorir``, or ``turns`` in the cache directory."""
     runtime = os.environ.get("XDG_RUNTIME_DIR")
     if runtime and os.path.isdir(runtime) and os.access(runtime, os.W_OK):
         return Path(runtime, "tensorir")
@@ -45,7 +45,7 @@ class DeviceTurns:
 
     @contextlib.contextmanager
     def turn(self, waiting: Callable[[], object]) -> Iterator[None]:
-        """Wait for the turn, and keep it; ``waiting`` is called when another process has it.
+        """Context manager: wait for the turn and hold it; ``waiting`` is called while another process has it.
 
         Where there is no place for a lock, or the system has none, nobody waits.
         """
@@ -62,13 +62,13 @@ class DeviceTurns:
                 _held.discard(self._name)
 
     def holder(self) -> dict[str, object]:
-        """Who has the turn, or had the last one: ``{"pid", "workload"}``; a process id of 0 where nobody says."""
+        """Present or last holder: ``{"pid", "workload"}``; pid 0 if unknown."""
         with contextlib.suppress(OSError), _opened(directory() / f"{self._name}.turn") as turn:
             return _owner(turn)
         return dict(NOBODY)
 
     def waited(self) -> list[dict[str, object]]:
-        """Who had the turn since this was last asked, and for how long: ``{"pid", "workload", "seconds"}``."""
+        """``{"pid", "workload", "seconds"}`` of other processes' turns since the last call."""
         found, self._waits = list(self._waits.values()), {}
         return found
 
@@ -117,7 +117,7 @@ def _opened(path: Path) -> Iterator[int]:
 
 
 def _owner(turn: int) -> dict[str, Any]:
-    """The owner's entry in the lock; a process id of 0 where it has none yet."""
+    """Holder recorded in a lock file; pid 0 if none."""
     try:
         found = json.loads(os.pread(turn, 4096, 0))
         return {"pid": int(found["pid"]), "workload": str(found["workload"])}
