@@ -1,1 +1,1 @@
-"""Facts of index expressions: ranges, linear forms, proofs."""
+"""Arithmetic on index expressions: ranges, linear forms, proofs, simplification."""

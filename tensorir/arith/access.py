@@ -1,4 +1,4 @@
-"""Moves of an index with an axis: its step, the box that it covers, the neighbours that read alike, and lanes.
+"""Analysis of how an array index moves with a loop axis: stride, covered box, reuse, vector lanes.
 
     X[2*i + r, j // 4]      along i: slope (2, 0); along j: no equal steps, but groups of 4 read alike
                             over i < 8, r < 3: 17 places of the first dimension, which are a box of 17
@@ -26,17 +26,17 @@ Step = tuple[int, Linear]
 
 
 def even(index: Expr, var: Var, arith: Arith) -> Step | None:
-    """The step of an index along an axis and the rest of it; None where it does not grow evenly."""
+    """(step, rest) if ``index == step * var + rest``, else None."""
     return arith.linear(index).along(var)
 
 
 def comparison(cond: Binary, var: Var, arith: Arith) -> Step | None:
-    """The step and the rest of ``a - b``, of ``a < b`` and its like; None where that does not grow evenly."""
+    """(step, rest) if ``a - b == step * var + rest`` for a comparison of a and b, else None."""
     return arith.linear(cond.a).plus(arith.linear(cond.b), -1).along(var)
 
 
 def spaced(loads: Sequence[Load], arith: Arith) -> Step | None:
-    """The elements between one load and the next, and where the first one is; None where they are not as far apart."""
+    """(distance in elements, first index) of equally spaced loads, else None."""
     first = arith.linear(loads[0].index[0])
     away = [arith.linear(x.index[0]).plus(first, -1) for x in loads]
     step = away[1].constant
@@ -44,7 +44,7 @@ def spaced(loads: Sequence[Load], arith: Arith) -> Step | None:
 
 
 def start_of(index: Expr, var: Var) -> int:
-    """n, of an index that begins at a multiple of n where ``var``, its last term, is 0; 1 for others."""
+    """n if ``index`` is a multiple of n at ``var`` = 0 and ``var`` is its last term; 1 otherwise."""
     found = even(index, var, Arith())
     if found is None or found[0] != 1 or not found[1].terms:
         return 1
@@ -55,36 +55,40 @@ def start_of(index: Expr, var: Var) -> int:
 
 
 def dims_along(load: Load, var: Var) -> list[int]:
-    """The dimensions of an array along which a read moves with an axis."""
+    """Array dimensions whose index depends on ``var``."""
     return [d for d, i in enumerate(load.index) if uses(i, {var})]
 
 
 def along_last(load: Load, var: Var) -> bool:
-    """True for a read that moves with an axis along the last dimension alone."""
+    """True if only the last dimension's index depends on ``var``."""
     return dims_along(load, var) == [len(load.index) - 1]
 
 
 def alike(load: Load, var: Var) -> int:
-    """The neighbours along an axis that read one place: 0 for all of them, 1 for none, else the size of a group."""
+    """Number of consecutive iterations of ``var`` that read the same element: 1 if each reads another, 0 if all read
+    the same.
+    """
     seen = sum(x is var for i in load.index for x in find(i, Var))
     sizes = _quotients([load], var)
     return sizes[0] if len({*sizes}) == 1 and len(sizes) == seen else min(1, seen)
 
 
 def grouped(loads: Iterable[Load], var: Var) -> int:
-    """The iterations of an axis that read alike, where a load says so by a quotient; 1 where none does."""
+    """Number of consecutive iterations of ``var`` that read the same element through ``var // n``; 1 without a
+    quotient.
+    """
     sizes = {*_quotients(loads, var)}
     return sizes.pop() if len(sizes) == 1 else 1
 
 
 def _quotients(loads: Iterable[Load], var: Var) -> list[int]:
-    """The numbers by which an axis is divided."""
+    """Divisors of ``var`` in the loads' indices."""
     found = (x for load in loads for i in load.index for x in find(i, Binary) if x.op == "//" and x.a is var)
     return [as_int(x.b) for x in found if isinstance(x.b, Const)]
 
 
 def slope(e: Expr, var: Var) -> int | None:
-    """The growth of an index with an axis; None where not by equal steps. No read wraps around."""
+    """Increment of ``e`` per step of ``var``; None if not constant."""
     if not uses(e, {var}):
         return 0
     match e:
@@ -109,7 +113,7 @@ def slope(e: Expr, var: Var) -> int | None:
 
 
 def first_step(shape: Sequence[int], index: Sequence[Expr], var: Var) -> int | None:
-    """Elements between what the first two iterations of an axis use of an array; None where data say it."""
+    """Distance in elements between the accesses of iterations 0 and 1; None if it depends on data."""
     ends = []
     for n in (0, 1):
         at, cell = 0, {v: n if v is var else 0 for i in index for v in find(i, Var)}
@@ -123,7 +127,7 @@ def first_step(shape: Sequence[int], index: Sequence[Expr], var: Var) -> int | N
 
 
 class _Unclamped(Rewriter):
-    """Places away from borders: what is kept within constants is taken as it is."""
+    """Rewriter: drop clamping to constants, as away from borders."""
 
     def on_Binary(self, n: Binary) -> Expr:
         if n.op in ("min", "max") and n.dtype == "index" and isinstance(n.b, Const):
@@ -134,37 +138,37 @@ class _Unclamped(Rewriter):
 
 
 class Group:
-    """Loads of an array that differ by constants only: the first of them, its indices, and the constants of all."""
+    """Loads of one array with indices equal up to constants."""
 
     def __init__(self, load: Load, forms: Sequence[Linear]) -> None:
         self.load, self.forms, self.count = load, forms, 0
         self.constants: list[set[int]] = [set() for _ in forms]
 
     def add(self, forms: Sequence[Linear]) -> None:
-        """One more load."""
+        """Add a load."""
         self.count += 1
         for known, form in zip(self.constants, forms, strict=True):
             known.add(form.constant)
 
     def places(self, sizes: Mapping[Var, int]) -> int:
-        """The number of places that they read, over so many iterations of some axes."""
+        """Number of distinct elements read over ``sizes`` iterations of axes."""
         return math.prod(_values(f, c, sizes) for f, c in zip(self.forms, self.constants, strict=True))
 
     def shared(self, terms: Mapping[Var, int], var: Var, count: int = 2) -> bool:
-        """True where so many neighbours along an axis read some of the same places, over so many terms."""
+        """True if ``count`` neighbouring iterations of ``var`` read common elements over ``terms``."""
         return self.places({**terms, var: count}) < count * self.places(terms)
 
     def box(self, sizes: Mapping[Var, int]) -> list[int]:
-        """The places between the first and the last that they read along each axis, over so many iterations."""
+        """Bounding box of elements read over ``sizes`` iterations, per dimension."""
         spans = ((f, max(c) - min(c)) for f, c in zip(self.forms, self.constants, strict=True))
         return [1 + more + sum(_span(x, k, sizes) for x, k in f.terms.items()) for f, more in spans]
 
     def slopes(self, var: Var) -> list[int | None]:
-        """The growth of each index with an axis; None where not by equal steps."""
+        """Increment of each index per step of ``var``; None where not constant."""
         return [slope(index, var) for index in self.load.index]
 
     def step(self, var: Var) -> int | None:
-        """The elements by which they move with an axis; None where not by equal steps."""
+        """Distance in elements per step of ``var``; None if not constant."""
         pitch, total = 1, 0
         for found, extent in zip(reversed(self.slopes(var)), reversed(self.load.buffer.shape), strict=True):
             if found is None:
@@ -174,7 +178,7 @@ class Group:
 
 
 def groups(loads: Iterable[Load], arith: Arith) -> list[Group]:
-    """The loads that differ by constants only, as one; those of numbers of rank 0 are none."""
+    """Loads grouped by indices equal up to constants; scalar loads omitted."""
     found: dict[Hashable, Group] = {}
     for x in loads:
         forms = tuple(arith.linear(_Unclamped()(i)) for i in x.index)
@@ -185,7 +189,7 @@ def groups(loads: Iterable[Load], arith: Arith) -> list[Group]:
 
 
 def _values(form: Linear, constants: Iterable[int], sizes: Mapping[Var, int]) -> int:
-    """The number of values of a linear form with these constants."""
+    """Number of distinct values of a linear form plus any of ``constants``."""
     found, apart = set(constants), 1
     for atom, factor in form.terms.items():
         if not isinstance(atom, Var):
@@ -196,7 +200,7 @@ def _values(form: Linear, constants: Iterable[int], sizes: Mapping[Var, int]) ->
 
 
 def _parts(atom: Expr, sizes: Mapping[Var, int]) -> int:
-    """The number of values of an index that is no linear form; of a quotient, groups that iterations keep to."""
+    """Number of distinct values of a non-linear atom such as a quotient."""
     n = math.prod(size for v, size in sizes.items() if size > 1 and uses(atom, {v}))
     if isinstance(atom, Binary) and atom.op == "//" and isinstance(atom.b, Const):
         return -(-n // max(1, as_int(atom.b)))
@@ -204,5 +208,5 @@ def _parts(atom: Expr, sizes: Mapping[Var, int]) -> int:
 
 
 def _span(atom: Expr, factor: int, sizes: Mapping[Var, int]) -> int:
-    """The distance between the first and the last place of an index."""
+    """Distance between smallest and largest value of ``factor * atom``."""
     return abs(factor) * ((sizes.get(atom, 1) if isinstance(atom, Var) else _parts(atom, sizes)) - 1)

@@ -1,4 +1,4 @@
-"""Facts about index expressions: linear forms, intervals, proofs, simplification.
+"""``Arith``: facts about index expressions, as linear forms, intervals, proofs and simplification.
 
 A linear form is ``sum(coefficient * atom) + constant``. An atom is a variable, or something no rule resolves (a
 ``//`` or ``%`` with a remainder that may wrap, a product of variables, a load), kept as an expression and made unique
@@ -33,7 +33,7 @@ UNKNOWN: Interval = (-math.inf, math.inf)
 
 
 class Ranges(dict[Var, Interval]):
-    """Ranges of variables, which tell when one of them has been set."""
+    """{variable: interval} dict that counts modifications."""
 
     version = 0
 
@@ -43,7 +43,7 @@ class Ranges(dict[Var, Interval]):
 
 
 def _multiples(form: Linear, fact: Linear) -> set[int]:
-    """The uses of a fact in one form: once, and as often as one of its terms is in the form."""
+    """Multipliers with which to add ``fact`` to ``form``: 1, and those matching a common term."""
     return {1} | {form.terms[t] // c for t, c in fact.terms.items() if form.terms.get(t, 0) // c > 0}
 
 
@@ -79,7 +79,7 @@ class Arith:
             self.assume(cond)
 
     def child(self, ranges: Mapping[Var, Interval] | None = None, assume: Iterable[Expr] = ()) -> Arith:
-        """More knowledge, sharing the atoms of this one."""
+        """An extended copy that shares the atoms."""
         new = object.__new__(Arith)
         new.__dict__.update(self.__dict__)
         new.facts = list(self.facts)
@@ -91,7 +91,7 @@ class Arith:
         return new
 
     def assume(self, cond: Expr) -> None:
-        """Add what ``cond`` says: each part of its conjunction."""
+        """Add the facts implied by ``cond``."""
         for c in conjuncts(cond):
             form = self.at_most_zero(c)
             if form is not None:
@@ -112,7 +112,7 @@ class Arith:
                 self.known |= {structure(c)}
 
     def _compare_data(self, c: Binary) -> None:
-        """Add what a comparison of integers says of the values of both sides, which no arithmetic has wrapped."""
+        """Add bounds implied by a comparison of integer data."""
         if any(DTYPES[x.dtype].kind not in "iu" for x in (c.a, c.b)):
             return
         a, b, strict = self.range(c.a), self.range(c.b), int(c.op == "<")
@@ -129,15 +129,13 @@ class Arith:
             self._forms, self._within = {}, {}
 
     def _one_of(self, a: Expr, b: Expr) -> None:
-        """Add the one condition where the other is known to fail."""
+        """Given ``a or b``, add one if the other is disproved."""
         for one, other in ((a, b), (b, a)):
             if self.disproves(one):
                 self.assume(other)
 
     def _in_whole(self, form: Linear) -> list[Linear]:
-        """Consequences of ``form <= 0`` for its terms that are multiples of one number, the rest being less:
-        64 * t + i >= 128 with i < 64 is t >= 2.
-        """
+        """Facts implied for common-multiple terms: 64 * t + i >= 128 with i < 64   ->   t >= 2."""
         out = []
         for g in {abs(c) for c in form.terms.values()} - {1}:
             whole = Linear({t: c // g for t, c in form.terms.items() if c % g == 0}, form.constant // g)
@@ -204,7 +202,7 @@ class Arith:
         return Linear({self._atom(e): 1}, 0)
 
     def _fits(self, form: Linear, dtype: str) -> bool:
-        """True when arithmetic of ``dtype`` gives ``form``: data wraps around, indices are wide enough."""
+        """True if ``form`` cannot wrap around in ``dtype``; index arithmetic never does."""
         if dtype == "index":
             return True
         low, high = self.range_of(form)
@@ -239,7 +237,7 @@ class Arith:
         return None
 
     def _sum(self, e: Binary) -> Linear:
-        """The form of a sum: its terms are added one after another, without a form of each partial sum."""
+        """Linear form of a sum, built term by term."""
         sums: list[Binary] = [e]
         while isinstance(x := sums[-1].a, Binary) and x.op in ("+", "-") and x.dtype == "index":
             if x in self._forms:
@@ -299,7 +297,7 @@ class Arith:
         return form
 
     def _whole_of(self, d: Expr, m: Binary) -> bool:
-        """True when ``d`` is what ``m``, a remainder, leaves out: ``m.a // m.b``."""
+        """True if ``d`` is ``m.a // m.b`` for the remainder ``m``."""
         if not isinstance(d, Binary) or d.op != "//" or not isinstance(d.b, Const):
             return False
         c, whole = as_int(m.b), as_int(d.b)
@@ -406,7 +404,7 @@ class Arith:
         return UNKNOWN
 
     def _sides(self, e: Select) -> tuple[Interval, Interval]:
-        """Bounds of what a select takes where its condition holds, and where it does not."""
+        """(bounds of the true value, bounds of the false value) of a select."""
         if self.elements is None or self.inside >= CHAIN or not find(e.cond, Load):
             return self.range(e.a), self.range(e.b)
         one, other = self.child(assume=[e.cond]), self.child(assume=[contrary(e.cond)])
@@ -414,7 +412,7 @@ class Arith:
         return one.range(e.a), other.range(e.b)
 
     def _divided(self, e: Binary) -> Interval:
-        """Bounds of a quotient or a remainder by what is known to be positive."""
+        """Bounds of a quotient or remainder by a positive divisor."""
         (low, high), (least, most) = self.range(e.a), self.range(e.b)
         if least <= 0 or is_float(e.dtype):
             return UNKNOWN
@@ -424,19 +422,19 @@ class Arith:
         return min(ends), max(ends)
 
     def _of_type(self, e: Expr) -> Interval:
-        """Inclusive bounds of an integer, no wider than its type's; indices have none."""
+        """Bounds of an integer, within its dtype's range; index expressions have no dtype bounds."""
         low, high = self.range(e)
         kind = DTYPES[e.dtype]
         return (low, high) if e.dtype == "index" else (max(low, kind.low), min(high, kind.high))
 
     def shifts_plainly(self, e: Binary) -> bool:
-        """True when a shift is by one of the type's numbers of bits, where C's meaning is NumPy's."""
+        """True if the shift count is provably within the type's width, where C and NumPy agree."""
         low, high = self._of_type(e.b)
         return low >= 0 and high < (64 if e.dtype == "index" else DTYPES[e.dtype].bits)
 
     @once
     def nonzero(self, e: Expr) -> bool:
-        """True when an integer is known not to be 0."""
+        """True if an integer is provably nonzero."""
         low, high = self._of_type(e)
         if low > 0 or high < 0:
             return True
@@ -450,13 +448,13 @@ class Arith:
         return isinstance(e, Unary) and e.op == "-" and self.nonzero(e.a)
 
     def divides_plainly(self, e: Binary) -> bool:
-        """True when neither side of ``//`` or ``%`` is negative, where C's meaning is NumPy's unless 0 divides."""
+        """True if both operands of ``//`` or ``%`` are provably nonnegative, where C and Python agree."""
         return self._of_type(e.a)[0] >= 0 and self._of_type(e.b)[0] >= 0
 
     # --- proofs
 
     def proves(self, cond: Expr) -> bool:
-        """True when ``cond`` is known to hold; False means unknown."""
+        """True if ``cond`` provably holds; False means unknown."""
         if isinstance(cond, Const):
             return bool(cond.value)
         if self.known and structure(cond) in self.known:
@@ -473,7 +471,7 @@ class Arith:
         return form is not None and self._at_most(form)
 
     def disproves(self, cond: Expr) -> bool:
-        """True when ``cond`` is known to fail."""
+        """True if ``cond`` provably fails."""
         negated = negate(cond)
         return negated is not None and self.proves(negated)
 
@@ -511,7 +509,7 @@ class Arith:
         return found
 
     def _held(self, atom: Binary, k: int, rest: Linear) -> bool:
-        """True when ``rest + k * atom <= 0`` by what is no less than the term of the atom."""
+        """True if ``rest + k * atom <= 0`` follows from a bound on ``atom``."""
         if atom.op == "%" and k > 0 and self.range(atom.b)[0] > 0:
             return self._at_most(rest.plus(self.linear(atom.b).plus(Linear({}, -1)), k))
         if atom.op not in ("min", "max"):
@@ -520,7 +518,7 @@ class Arith:
         return one(self._at_most(rest.plus(self.linear(e), k)) for e in (atom.a, atom.b))
 
     def at_most_zero(self, cond: Expr) -> Linear | None:
-        """The linear form f with ``cond`` iff f <= 0."""
+        """Linear form f with ``cond`` iff f <= 0; None for other conditions."""
         if isinstance(cond, Unary) and cond.op == "not":
             inner = negate(cond.a)
             return self.at_most_zero(inner) if inner is not None else None
@@ -539,7 +537,7 @@ class Arith:
 
     @once
     def decided(self, cond: Expr) -> Expr:
-        """A condition with its parts folded that are decided, and the values that it compares as they are."""
+        """``cond`` with provable parts folded, its operands unchanged."""
         if isinstance(cond, Binary) and cond.op in ("and", "or"):
             return self.settled(binary(cond.op, self.decided(cond.a), self.decided(cond.b)))
         if isinstance(cond, Binary) and cond.a.dtype == "index":
@@ -547,7 +545,7 @@ class Arith:
         return self.settled(cond)
 
     def settled(self, e: Expr) -> Expr:
-        """True or False where a condition was assumed, or its contrary; else ``e``."""
+        """Constant true or false if the condition or its negation was assumed; else ``e``."""
         if self.known and e.dtype == "bool" and not isinstance(e, Const):
             for cond, value in ((e, True), (contrary(e), False)):
                 if structure(cond) in self.known:
@@ -556,13 +554,13 @@ class Arith:
 
 
 class Knowing(Rewriter):
-    """A Rewriter of expressions that knows more on the chosen side of a select."""
+    """Rewriter of expressions that uses a select's condition on its sides."""
 
     def __init__(self, arith: Arith) -> None:
         self.arith = arith
 
     def where(self, n: Select, cond: Expr) -> Self:
-        """This rewriter on the chosen side of a select, whose condition has become ``cond``."""
+        """This rewriter with ``cond`` assumed, for the true side of a select."""
 
         def learn(inside: Self) -> None:
             inside.arith = self.arith.child(assume=[cond])
@@ -622,7 +620,7 @@ def _floor(x: float, c: float) -> float:
 
 
 def _keeps(e: Cast) -> bool:
-    """True when a conversion of integers changes no value."""
+    """True if an integer conversion preserves all values."""
     old, new = DTYPES[e.a.dtype], DTYPES["int64" if e.dtype == "index" else e.dtype]
     return (
         e.a.dtype != "index" and old.kind in "iu" and new.kind in "iu" and new.low <= old.low and old.high <= new.high
@@ -630,7 +628,7 @@ def _keeps(e: Cast) -> bool:
 
 
 def _plain(e: Expr) -> Expr:
-    """``e`` without conversions to an index, which keep every integer."""
+    """``e`` without value-preserving conversions to index."""
     return e.a if isinstance(e, Cast) and e.dtype == "index" and DTYPES[e.a.dtype].kind in "iu" else e
 
 

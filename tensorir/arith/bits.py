@@ -1,4 +1,4 @@
-"""Ranges of what bitwise operators and shifts give."""
+"""Interval bounds of bitwise operators and shifts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def within_bits(op: str, a: Interval, b: Interval, dtype: str) -> Interval:
 
 
 def _signed(a: Interval, b: Interval) -> Interval:
-    """The numbers of as many bits as the operands take, with a sign."""
+    """Range of signed integers as wide as the operands."""
     ends = (*a, *b)
     if any(map(math.isinf, ends)):
         return -math.inf, math.inf
@@ -34,7 +34,7 @@ def _signed(a: Interval, b: Interval) -> Interval:
 
 
 def _shifted(op: str, a: Interval, b: Interval, dtype: str) -> Interval:
-    """Shifts by a number of bits that may be none of the type's give 0, or -1 for what is negative, to the right."""
+    """Bounds of a shift; counts beyond the width give 0, or -1 for negative right shifts."""
     kind = DTYPES[dtype]
     index = dtype == "index"
     own, bits = ((-math.inf, math.inf), 63) if index else ((float(kind.low), float(kind.high)), kind.bits)

@@ -1,4 +1,4 @@
-"""The box of cells that an index touches while some loops move."""
+"""Intervals of array elements that an index covers while some loops run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tensorir.ir.visit import uses
 
 @dataclass(frozen=True)
 class Side:
-    """One dimension of a box: ``first`` (in loops that stand still) and a constant extent."""
+    """One dimension of a box: ``first``, loop-invariant, and a constant extent."""
 
     first: Linear
     extent: int
@@ -57,7 +57,7 @@ def _side(form: Linear, arith: Arith, moving: Mapping[Var, Interval]) -> Side | 
 
 
 def _most(form: Linear, arith: Arith) -> float:
-    """An upper bound of a form with quotients, where facts tell more of what is divided: ``d * (x // d) <= x``."""
+    """Upper bound of a form with quotients, using ``d * (x // d) <= x``."""
     whole, scale = Linear({}, form.constant), 1
     for atom, c in form.terms.items():
         if c > 0 and isinstance(atom, Binary) and atom.op == "//" and isinstance(atom.b, Const) and as_int(atom.b) > 0:
@@ -76,7 +76,7 @@ def _most(form: Linear, arith: Arith) -> float:
 
 
 def _mixed(atom: Expr, c: int, arith: Arith, moving: Mapping[Var, Interval]) -> Side | None:
-    """``(s + m) // d`` with s standing still and m moving stays within a few steps of ``s // d``."""
+    """Side of ``(s + m) // d``, s invariant and m moving: a few values from ``s // d`` on; None if not of that form."""
     if c <= 0 or not isinstance(atom, Binary) or atom.op != "//" or not isinstance(atom.b, Const):
         return None
     inner = side_of(atom.a, arith, moving)
@@ -92,7 +92,7 @@ def _mixed(atom: Expr, c: int, arith: Arith, moving: Mapping[Var, Interval]) -> 
 
 
 def union(sides: Iterable[Side | None], arith: Arith) -> Side | None:
-    """The smallest interval around several whose starts differ by constants."""
+    """Smallest Side that contains all, if their starts differ by constants; else None."""
     out: Side | None = None
     for s in sides:
         if s is None:

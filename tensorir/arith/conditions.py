@@ -1,4 +1,4 @@
-"""Conditions as conjunctions of comparisons: their parts, their opposites, and which follow from the others."""
+"""Logic on conditions: conjuncts, negation, implication."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def conjuncts(cond: Expr) -> list[Expr]:
 
 
 def conjunction(conds: Iterable[Expr]) -> Expr:
-    """All of ``conds``."""
+    """``and`` of all conditions."""
     out: Expr = const(True, "bool")
     for c in conds:
         out = binary("and", out, c)
@@ -38,7 +38,7 @@ def conjunction(conds: Iterable[Expr]) -> Expr:
 
 
 def weakest(conds: Iterable[Expr], arith: Arith) -> list[Expr]:
-    """``conds`` without those that follow from the others."""
+    """``conds`` without those implied by the others."""
     kept = list(conds)
     for c in list(kept):
         others = [o for o in kept if o is not c]
@@ -49,7 +49,7 @@ def weakest(conds: Iterable[Expr], arith: Arith) -> list[Expr]:
 
 @once
 def negate(cond: Expr) -> Expr | None:
-    """The opposite of a comparison, None when it is not one: where one side is NaN, neither < nor >= holds."""
+    """Opposite comparison of integers; None for floats (NaN) and other conditions."""
     if isinstance(cond, Const):
         return const(not cond.value, "bool")
     if isinstance(cond, Binary):
@@ -72,7 +72,7 @@ def negate(cond: Expr) -> Expr | None:
 
 @once
 def contrary(cond: Expr) -> Expr:
-    """The negation of ``cond``; of floats too, where neither < nor >= may hold."""
+    """``not cond``, as a comparison if possible."""
     if isinstance(cond, Binary):
         if cond.op in ("and", "or"):
             return binary("or" if cond.op == "and" else "and", contrary(cond.a), contrary(cond.b))

@@ -1,5 +1,4 @@
-"""Ends of variables: ``8*i + j < n`` ends i at ``(n + 7) // 8``, ``k < 5`` ends k at 5, ``k < P[i + 1] - P[i]`` where
-data say.
+"""Derives loop ends from conditions: ``8*i + j < n`` ends i at ``(n + 7) // 8``; constant, dim or loaded ends.
 
 A loop that stands under such conditions as a whole runs to the end instead of asking in each iteration: constants and
 dims become extents (``lower/end_loops.py``), data an extent that text reads once (``codegen/cfamily.py``).
@@ -22,7 +21,7 @@ from tensorir.ir.visit import find, has
 
 @dataclass(frozen=True, eq=False)
 class End:
-    """``var < at`` wherever conditions hold; exact: those that are the same as that."""
+    """``var < at``, implied by conditions; exact: those equivalent to it"""
 
     at: Expr
     exact: tuple[Expr, ...] = ()
@@ -32,7 +31,7 @@ class End:
 
 
 def constant_end(cond: Expr, var: Var, arith: Arith) -> int | None:
-    """The n with ``cond`` iff ``var < n``; None when it says anything else."""
+    """n if ``cond`` is equivalent to ``var < n``, else None."""
     form = arith.at_most_zero(cond)
     if form is None or set(form.terms) != {var} or form.terms[var] < 0:
         return None
@@ -40,7 +39,7 @@ def constant_end(cond: Expr, var: Var, arith: Arith) -> int | None:
 
 
 def dim_end(cond: Expr, var: Var, arith: Arith) -> End | None:
-    """The end of ``step * var + others - dims < 0``, at the least of the others: ``(dims - others) // step``."""
+    """End in dims implied by ``step * var + others - dims < 0``, others at their least; None if there is none."""
     form = arith.at_most_zero(cond)
     step = 0 if form is None else form.terms.get(var, 0)
     if form is None or step <= 0:
@@ -57,7 +56,7 @@ def dim_end(cond: Expr, var: Var, arith: Arith) -> End | None:
 
 
 def of_data(cond: Expr, var: Var | None = None) -> bool:
-    """True for a condition by which data end an axis (``var``, if given): ``k < P[i + 1] - P[i]``."""
+    """True if ``cond`` bounds an axis (``var``) by loaded values: ``k < P[i + 1] - P[i]``."""
     if not isinstance(cond, Binary) or cond.op != "<" or not has(cond.b, Load) or has(cond.a, Load):
         return False
     axis = _axis(cond)
@@ -83,7 +82,7 @@ def data_end(cond: Binary, var: Var, arith: Arith) -> Expr | None:
 
 
 def _axis(cond: Binary) -> Expr:
-    """The side that data are compared with, without conversions between integers."""
+    """Operand compared with loaded values, integer conversions removed."""
     axis = cond.a
     while isinstance(axis, Cast) and all(DTYPES[x.dtype].kind in "iu" for x in (axis, axis.a)):
         axis = axis.a
@@ -91,8 +90,8 @@ def _axis(cond: Binary) -> Expr:
 
 
 def _limited(data: Expr, axis: Interval, moved: bool) -> Expr | None:
-    """The number that data give, or one beyond the same end of an ``axis``: data may be any number of their type, which
-    an index may not hold, or whose sum with another one, where it is ``moved``, may not fit. None where that may be.
+    """``data`` clamped just past the range ``axis``, so that index arithmetic cannot overflow; None if it might
+    anyway.
     """
     kind, (low, high) = DTYPES[data.dtype], axis
     narrow = kind.bits < 32 or (kind.kind == "i" and kind.bits == 32)
@@ -111,7 +110,7 @@ def _limited(data: Expr, axis: Interval, moved: bool) -> Expr | None:
 
 
 def first(ends: Sequence[End], arith: Arith) -> End | None:
-    """One of several ends that all hold: the first known to be no more than any other, else any."""
+    """The end known to be least; any if unknown."""
     for e in ends:
         if all(_at_most(e.at, other.at, arith) for other in ends):
             return e
@@ -119,7 +118,7 @@ def first(ends: Sequence[End], arith: Arith) -> End | None:
 
 
 def last(ends: Iterable[End | None], arith: Arith) -> End | None:
-    """The end of several statements, where one of theirs is known to be no less than any other."""
+    """The end known to be greatest; None if unknown."""
     known: list[End] = []
     for e in ends:
         if e is None:
@@ -132,13 +131,13 @@ def last(ends: Iterable[End | None], arith: Arith) -> End | None:
 
 
 def _at_most(a: Expr, b: Expr, arith: Arith) -> bool:
-    """Proof of ``a <= b``; of quotients by one number, also by their dividends."""
+    """True if ``a <= b`` is provable; quotients by one number compare dividends."""
     (x, c), (y, d) = _quotient(a, arith), _quotient(b, arith)
     return arith.proves(binary("<=", a, b)) or (c == d and arith.proves(binary("<=", x, y)))
 
 
 def _quotient(e: Expr, arith: Arith) -> tuple[Expr, int]:
-    """``x`` and ``c`` of ``x // c``, to which a constant may be added."""
+    """(x, c) of ``x // c``, optionally plus a constant."""
     form = arith.linear(e)
     atom = next(iter(form.terms), None)
     if form.terms == {atom: 1} and isinstance(atom, Binary) and atom.op == "//" and isinstance(atom.b, Const):

@@ -1,4 +1,4 @@
-"""Linear forms: ``sum(coefficient * atom) + constant``, exact in integers."""
+"""``Linear``: ``sum(coefficient * atom) + constant`` in exact integers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Linear:
         return out
 
     def add(self, o: Linear, scale: int) -> None:
-        """Become ``self + scale * o``: of a form that nobody else has."""
+        """In-place ``self += scale * o``, for an unshared form."""
         terms = self.terms
         for atom, c in o.terms.items():
             if total := terms.get(atom, 0) + scale * c:
@@ -35,18 +35,18 @@ class Linear:
         self.constant += scale * o.constant
 
     def rests(self) -> bool:
-        """True if remainders are among the atoms."""
+        """True if an atom is a remainder."""
         return any(type(atom) is Binary and atom.op == "%" for atom in self.terms)
 
     def times(self, k: int) -> Linear:
         return Linear({a: c * k for a, c in self.terms.items()} if k else {}, self.constant * k)
 
     def without(self, var: Var) -> Linear:
-        """The form where ``var`` is 0, as far as it is an atom of its own."""
+        """This form without its ``var`` term."""
         return Linear({t: c for t, c in self.terms.items() if t is not var}, self.constant)
 
     def along(self, var: Var) -> tuple[int, Linear] | None:
-        """The step by which the form grows with ``var`` and the form without it; None where it does not grow evenly."""
+        """(coefficient of ``var``, rest); None if ``var`` also occurs inside atoms."""
         rest = self.without(var)
         return None if any(uses(t, {var}) for t in rest.terms) else (self.terms.get(var, 0), rest)
 
@@ -55,7 +55,7 @@ class Linear:
         return self.constant == o.constant and self.terms == o.terms
 
     def expr(self) -> Expr:
-        """The form as an expression, terms in insertion order, negative ones subtracted; the same one each time."""
+        """The form as an expression, cached."""
         if self._said is None:
             self._said = self._say()
         return self._said
@@ -80,5 +80,5 @@ class Linear:
 
 
 def _joined(op: str, a: Expr, b: Expr) -> Expr:
-    """``binary(op, a, b)``, of an index and a term or a factor of it, where nothing can be folded."""
+    """Index ``binary(op, a, b)`` without folding."""
     return Binary(op, a, b, "index") if a.dtype == b.dtype == "index" else binary(op, a, b)

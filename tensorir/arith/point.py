@@ -1,4 +1,4 @@
-"""Expressions at one point of their axes, exactly, or not at all."""
+"""Evaluates an expression at given axis values, exactly or not at all."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ Number = int | Fraction
 
 
 class NotExactError(Exception):
-    """A value that devices may round, or that comes from memory."""
+    """The value may be rounded, or comes from memory."""
 
 
 def evaluate(e: Expr, env: Mapping[Var, int]) -> Number:
-    """The value of ``e`` where axes have the values ``env``. Raises NotExactError."""
+    """Exact value of ``e`` at axis values ``env``. Raises NotExactError."""
     match e:
         case Const():
             return _of_type(_exact(e.value), e.dtype)
@@ -54,7 +54,7 @@ def _exact(value: Any) -> Number:
 
 
 def _of_type(x: Number, dtype: str) -> Number:
-    """``x`` as a value of the type: integers wrap around, floats must not need rounding, axes are any integers."""
+    """``x`` as a value of ``dtype``: integers wrap around; raises if a float needs rounding."""
     kind = DTYPES[dtype]
     if kind.kind == "f":
         q = Fraction(x)
@@ -80,7 +80,7 @@ def _binary(e: Binary, a: Number, b: Number) -> Number:
 
 
 def _shifted(op: str, a: int, b: int, bits: int) -> int:
-    """NumPy's shift: by none of the type's numbers of bits nothing is left but the sign."""
+    """NumPy's shift of an integer of ``bits`` bits; larger counts leave the sign only."""
     if 0 <= b < bits:
         return a << b if op == "<<" else a >> b
     return -1 if op == ">>" and a < 0 else 0

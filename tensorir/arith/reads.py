@@ -1,4 +1,4 @@
-"""Loads and other expressions with the conditions that they stand under."""
+"""Finds loads and other expressions together with the conditions under which they are evaluated."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ MOST_PLACES = 8
 
 
 def _sides(n: Node) -> list[tuple[Node, Expr | None]]:
-    """The children of a node, with what holds where they are evaluated in addition."""
+    """(child, condition for its evaluation or None) pairs."""
     if isinstance(n, Select):
         return [(n.cond, None), (n.a, n.cond), (n.b, negate(n.cond))]
     return [(child, None) for child in n.children()]
 
 
 def _needed(places: list[Conditions]) -> list[Conditions]:
-    """Places without those whose conditions imply another's."""
+    """Condition sets without those that imply another."""
     if len(places) == 1:
         return places
     kept: list[tuple[set[Expr], Conditions]] = []

@@ -1,4 +1,4 @@
-"""The schedule of a workload that a verb is about: the best recorded one, or the default without one."""
+"""Selects the schedule that a command applies to: the best recorded one, else the default."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tensorir.tune.record import Record
 
 @dataclass(frozen=True)
 class Chosen:
-    """Template, configuration and target; record is None for the default and for what the user asked for."""
+    """Template, configuration, target, and record (None for the default or the user's choice)."""
 
     template: str
     config: dict[str, Any]
@@ -32,7 +32,7 @@ class Chosen:
         return self.record is not None
 
     def json(self) -> dict[str, Any]:
-        """The choice as a document has it."""
+        """Fields for JSON output."""
         return {"template": self.template, "config": self.config, "tuned": self.tuned,
                 "record": self.record.id if self.record else None}  # fmt: skip
 
@@ -40,7 +40,7 @@ class Chosen:
 def offline(
     work: Workload, target: Target | str | None, log: str, template: str | None, config: Mapping[str, object] | None
 ) -> Chosen:
-    """Without a device: the latest best record for the kind of target, else the default schedule."""
+    """Chosen without a device: the latest best record for the target kind, else the default."""
     parsed = target_here(target) if target is not None else None
     if template is None and config is None:
         found = recorded(work, parsed, log)
@@ -50,7 +50,7 @@ def offline(
 
 
 def recorded(work: Workload, target: Target | str | None, log: str) -> Chosen | None:
-    """The latest best record whose source this version still makes; target as for ``suits``."""
+    """The latest best record reproducible by this version, None if there is none; target: as for ``suits``"""
     reader = LogReader(folder_of(work, log_for(work, log)))
     choices = best(reader, workload=work.title, compute=compute_digest(work))
     if reader.summary():
@@ -73,7 +73,7 @@ def recorded(work: Workload, target: Target | str | None, log: str) -> Chosen | 
 
 
 def on_device(work: Workload, measurer: Measurer, about: Mapping[str, Any], log: str) -> Chosen:
-    """The best record for this very device, else the default schedule."""
+    """Chosen for an open device: its best record, else the default."""
     target = Target.parse(about["target"])
     for choice in choices(work, identity_of(work, about), log_for(work, log, about)):
         record = choice.record

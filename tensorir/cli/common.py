@@ -1,4 +1,4 @@
-"""Parts that the verbs share: messages on stderr, results on stdout, exit codes, process start."""
+"""Helpers shared by commands: messages on stderr, results on stdout, exit codes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _BY_CLASS = (
 
 
 class Stop(Exception):  # a planned end
-    """End with an exit code and a message on stderr."""
+    """Ends the command with an exit code and a message on stderr."""
 
     def __init__(self, code: int, message: str = "") -> None:
         self.code, self.message = code, message
@@ -33,24 +33,24 @@ class Stop(Exception):  # a planned end
 
 
 def usage(message: str, hint: str = "") -> Stop:
-    """A wrong call."""
+    """Stop for a usage error."""
     return Stop(USAGE, message + (f"\n  try: {hint}" if hint else ""))
 
 
 def no_such(what: str, name: str, legal: Collection[str], others: str = "") -> Stop:
-    """A wrong call that names an absent ``what``: the likeliest ``legal`` names, then all of them and ``others``."""
+    """Stop for an unknown ``what``, listing similar, then all ``legal`` names, and ``others``."""
     near = "".join(f"{n}?  " for n in nearest(name, legal))
     return usage(f"there is no {what} {name!r:.60}", f"{near}{', '.join(legal)}{others}")
 
 
 def did_you_mean(word: str, legal: Sequence[str]) -> str:
-    """A question to put after a message about ``word``; "" where no ``legal`` word is like it."""
+    """ " did you mean …?" text for a misspelled word; "" if nothing is similar."""
     near = nearest(word, legal, 2)
     return f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
 
 
 def say(text: str) -> None:
-    """A message on stderr; nobody reading it is no reason to fail."""
+    """Print a message to stderr, ignoring a closed stream."""
     try:
         click.echo(_fitted(printable(text.expandtabs()), err=True), err=True)
     except OSError:
@@ -58,28 +58,28 @@ def say(text: str) -> None:
 
 
 def clean(text: str, most: int = 400) -> str:
-    """Text of a record as a line for a terminal: not too long, and nothing in it acts on the terminal."""
+    """A record's text as one terminal line: shortened, control characters escaped."""
     return printable((text if len(text) <= most else f"{text[: most - 1]}…").replace("\n", "\\n"))
 
 
 def put(text: str) -> None:
-    """The result on stdout."""
+    """Print a result to stdout."""
     click.echo(_fitted(text))
 
 
 def put_code(text: str) -> None:
-    """A source on stdout, which stays one that compiles."""
+    """Print source code to stdout, unmodified so that it compiles."""
     click.echo(fold_code(text, columns()))
 
 
 def _fitted(text: str, err: bool = False) -> str:
-    """As people read it: short titles, no line wider than the terminal, colours where they are wanted."""
+    """``text`` for people: short titles, wrapped to the terminal, coloured if wanted."""
     lines = fold(brief(text), columns(err))
     return paint(lines) if coloured(err) else lines
 
 
 def plainly(value: object) -> str:
-    """A value of a record for people: no braces, quotes or None."""
+    """A record's value as text without braces, quotes or None."""
     if isinstance(value, Mapping):
         return ", ".join(f"{k} {plainly(v)}" for k, v in value.items() if v not in (None, [], {})) or "none"
     if isinstance(value, list | tuple | set):
@@ -90,7 +90,7 @@ def plainly(value: object) -> str:
 
 
 def put_json(document: object) -> None:
-    """The result as one JSON document."""
+    """Print the result as one JSON document."""
     click.echo(json.dumps(plain(document), indent=2, allow_nan=False))
 
 
@@ -103,7 +103,7 @@ def exit_code(error: TensorIRError) -> int:
 
 
 def words(error: TensorIRError) -> str:
-    """The error for a terminal: the problems, and the line of the user's own file where there is one."""
+    """An error's problems and the user's line, as text."""
     lines = "\n".join(map(str, error.problems[:2])).splitlines()[:10]
     place = error.where
     ours = ("site-packages", "/bin/tensorir", "__main__.py", "<frozen", "<string>")
@@ -113,7 +113,7 @@ def words(error: TensorIRError) -> str:
 
 
 def process_start() -> float:
-    """The start of this process, on the clock of ``time.monotonic``."""
+    """Start time of this process on the clock ``time.monotonic``."""
     now = time.monotonic()
     try:
         with open("/proc/self/stat", encoding="ascii", errors="replace") as file:

@@ -1,4 +1,4 @@
-"""tensorir tune, before it is imported: the measuring process starts first."""
+"""Start of ``tensorir tune``: launches the measuring process before the slow imports."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _tune = Lazy("tensorir.cli.verb_tune", "run")
 
 
 def tune(device: str | None, dry_run: bool, **given: object) -> int:
-    """Start the process that measures first: its imports take as long as those of this one."""
+    """Start the measuring process, then import and run the command; returns the exit code."""
     began = process_start()
     if not dry_run and "," not in (device or ""):
         start_early("tensorir.api.worker")

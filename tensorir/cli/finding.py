@@ -1,4 +1,4 @@
-"""A line of doctor's answer."""
+"""``Finding``: one line of ``tensorir doctor``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tensorir.codec import travels
 @travels
 @dataclass(frozen=True)
 class Finding:
-    """One line: ok is None for what is optional and absent."""
+    """One checked item; ok is None for an optional item that is absent."""
 
     name: str
     ok: bool | None

@@ -1,4 +1,4 @@
-"""Groups of verbs below one name (``tensorir log ls``)."""
+"""Command groups (``tensorir log ls``) with spelling suggestions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tensorir.cli.common import did_you_mean
 
 
 class VerbGroup(click.Group):
-    """Verbs below one name, as they are listed; a verb that is spelt like one of them is asked about."""
+    """A click group that suggests similar names for unknown commands."""
 
     def __init__(self, name: str, text: str, *verbs: click.Command, **given: Any) -> None:
         settings = {"help_option_names": ["-h", "--help"], "max_content_width": 100}

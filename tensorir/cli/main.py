@@ -1,4 +1,4 @@
-"""The command line's entry: verbs loaded when used, exit codes, and no traceback whatever happens."""
+"""Entry point of the command line: lazy commands, exit codes, no tracebacks."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _verb_called = Lazy("tensorir.cli.verbs", "verb_called")
 
 
 class Verbs(VerbGroup):
-    """The verbs, of which only the list is known before one is used."""
+    """Top-level command group; commands are imported on use."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(VERBS)
@@ -91,14 +91,14 @@ def main(args: list[str] | None = None) -> None:
 
 
 def _open_streams() -> None:
-    """Standard streams where they are closed (``>&-``)."""
+    """Replace closed standard streams (``>&-``)."""
     reserve_standard_streams()
     sys.stdout = sys.stdout or open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115 - to the end
     sys.stderr = sys.stderr or open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
 
 
 def _end_as_interrupted() -> None:
-    """Let SIGTERM and a terminal that closes (SIGHUP) end as Ctrl-C does; under ``nohup`` SIGHUP stays ignored."""
+    """Treat SIGTERM and SIGHUP like Ctrl-C; an ignored SIGHUP (``nohup``) stays ignored."""
     for name in ("SIGTERM", "SIGHUP"):
         number = getattr(signal, name, None)  # Windows has no SIGHUP
         if number is not None and signal.getsignal(number) is signal.SIG_DFL:
@@ -106,7 +106,7 @@ def _end_as_interrupted() -> None:
 
 
 def run(args: list[str] | None = None) -> int:
-    """Run the command line; the exit code."""
+    """Run the command line; returns the exit code."""
     warnings.showwarning = _warning
     for arg in sys.argv[1:] if args is None else args:
         if not _is_text(arg):
@@ -151,7 +151,7 @@ def run(args: list[str] | None = None) -> int:
 
 
 def _is_text(arg: str) -> bool:
-    """False with a NUL or with half of a surrogate pair, which no real command line has."""
+    """False for arguments with NUL or a lone surrogate."""
     try:
         return b"\0" not in os.fsencode(arg)
     except UnicodeError:
@@ -165,7 +165,7 @@ def _warning(message: Warning | str, *_: Any, **__: Any) -> None:
 
 
 def _refused(error: OSError) -> int:
-    """The refusal by the system whatever we do: a name, a full disk under stdout, a folder that is gone."""
+    """Exit code for an OSError, after printing it."""
     if error.errno == errno.ENAMETOOLONG:
         say(f"tensorir: {error.strerror}: {clean(str(error.filename)):.60}…")
         return USAGE
@@ -176,7 +176,7 @@ def _refused(error: OSError) -> int:
 
 
 def _nowhere() -> bool:
-    """Say it where the working folder is gone; True then."""
+    """True, with a message, if the working directory was deleted."""
     try:
         os.getcwd()
     except OSError:
@@ -186,7 +186,7 @@ def _nowhere() -> bool:
 
 
 def _bug(error: Exception) -> int:
-    """An exception that should not exist: its traceback goes to a file, not to the terminal."""
+    """Exit code for an internal error; the traceback is written to a file."""
     import tempfile
 
     say(f"tensorir: internal error: {type(error).__name__}: {error}"[:500])

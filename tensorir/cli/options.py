@@ -1,4 +1,4 @@
-"""Options that verbs share, their values, and the arguments for a workload."""
+"""Options shared by commands, their value types, and a workload's parameters."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ COMMON_SHARE = 0.75
 
 
 class NameChoice(click.Choice[str]):
-    """One of a few names, in capitals or not; a name that is spelt like one of them is asked about."""
+    """Case-insensitive choice of names with spelling suggestions."""
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> str:
         found = next((c for c in self.choices if c.lower() == str(value).lower()), None)
@@ -30,7 +30,7 @@ class NameChoice(click.Choice[str]):
 
 
 class Duration(click.ParamType[Any]):
-    """Seconds, as "90s", "5m", "1h", "250ms" or "12"."""
+    """Option value in seconds, from "90s", "5m", "1h", "250ms" or "12"."""
 
     name = "time"
 
@@ -42,7 +42,7 @@ class Duration(click.ParamType[Any]):
 
 
 class ElementType(click.ParamType[Any]):
-    """A dtype as ``tir.placeholder`` takes it, by the name that we give it."""
+    """Option value that names a dtype, as for ``tir.placeholder``."""
 
     name = "dtype"
 
@@ -54,7 +54,7 @@ class ElementType(click.ParamType[Any]):
 
 
 class Sides(click.ParamType[Any]):
-    """An int for all sides, or several, as ``nn.conv2d`` takes them: "2x1"."""
+    """Option value of one int, or several as in ``nn.conv2d``: "2x1"."""
 
     name = "n|nxn"
 
@@ -80,7 +80,7 @@ def option(*names: str, **given: Any) -> click.Option:
 
 
 def at_least(least: int) -> click.IntRange:
-    """An integer from ``least`` on."""
+    """click type: integer >= ``least``."""
     return click.IntRange(min=least)
 
 
@@ -90,7 +90,7 @@ DEVICE = option("--device", metavar="DEV", help="cuda:0, opencl:0:0, opencl:pocl
 
 
 def _flag(flag: Flag) -> click.Option:
-    """The option of an operator's flag; its help says whose it is, where not all operators have it."""
+    """click option for an operator's flag; its help names the operators that have it."""
     owners = [o.name for o in OPERATORS.values() if flag.name in o.flags]
     apart = dict(flag.apart)
     mine = [name for name in owners if name not in apart]
@@ -112,7 +112,7 @@ def _flag(flag: Flag) -> click.Option:
 
 
 def operators_text() -> str:
-    """The operators with the shapes that they take, those of one grammar together."""
+    """Help text: operators with their shapes, grouped by grammar."""
     alike: dict[str, list[str]] = {}
     for o in OPERATORS.values():
         alike.setdefault(o.grammar, []).append(o.name)
@@ -138,5 +138,5 @@ WORKLOAD_OPTIONS = tuple(str(p.name) for p in (_SHAPES, *FLAGS, _ARG))
 
 
 def split(given: dict[str, object]) -> dict[str, Any]:
-    """Take the workload's parameters out of a verb's keyword arguments."""
+    """Remove the workload's parameters from ``given`` and return them."""
     return {name: given.pop(name) for name in WORKLOAD_OPTIONS}

@@ -1,4 +1,4 @@
-"""Reading what people type: shapes, times, operators, files, records; each becomes a function that makes a workload."""
+"""Parses what users type (shapes, operators, files, records) to functions that make workloads."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ MAX_SHAPES_BYTES = 1 << 20  # of a file
 
 
 def workloads(op: str, shapes: Sequence[str], options: Options) -> list[Make]:
-    """The workloads of OP and SHAPES: one, or those of a set."""
+    """Functions that make the workloads of OP and SHAPES: one, or those of a set."""
     return [make for make, _ in weighted(op, shapes, options)]
 
 
 def weighted(op: str, shapes: Sequence[str], options: Options) -> list[tuple[Make, float]]:
-    """``workloads``, each with how often it runs: 1, or as its set says."""
+    """(function that makes a workload, its weight) pairs; the weight is 1 outside sets."""
     if op in OPERATORS and options.get("shapes"):
         return _set(op, str(options["shapes"]), shapes, options)
     return [(make, 1.0) for make in _without_set(op, shapes, options)]
@@ -64,7 +64,7 @@ def _without_set(op: str, shapes: Sequence[str], options: Options) -> list[Make]
 
 
 def _read(op: str, shapes: Sequence[str], options: Options) -> dict[str, Any]:
-    """The parameters of an operator: its shapes as typed, and its flags."""
+    """Parameters of an operator from shape texts and flags."""
     try:
         return OPERATORS[op].read(shapes, _own(op, options))
     except DeclarationError as e:
@@ -77,7 +77,7 @@ def _own(op: str, options: Options) -> dict[str, Any]:
 
 
 def _foreign(op: str, options: Options) -> None:
-    """Refuse flags of another operator."""
+    """Raise a usage error for flags of another operator."""
     for other in OPERATORS.values():
         for name in other.flags:
             if name not in OPERATORS[op].flags and options.get(name) not in (None, False):
@@ -95,7 +95,7 @@ def _maker(op: str, params: dict[str, Any]) -> Make:
 
 
 def _set(op: str, name: str, shapes: Sequence[str], options: Options) -> list[tuple[Make, float]]:
-    """A named set, or one in a file."""
+    """(function that makes a workload, weight) pairs of a named set or a file."""
     if shapes:
         raise usage("give shapes, or --shapes NAME, not both")
     given = _own(op, options)
@@ -127,7 +127,7 @@ def _file(op: str, arguments: Sequence[str]) -> Make:
 
 
 def _argument(text: str) -> tuple[str, Any]:
-    """``K=V``; V as JSON where it is JSON (numbers, true, lists), else as text."""
+    """(K, V) of ``K=V``; V parsed as JSON if possible, else text."""
     name, equals, value = text.partition("=")
     if not equals or not name.isidentifier():
         raise usage(f"--arg {text!r:.60} is not K=V")
@@ -138,7 +138,7 @@ def _argument(text: str) -> tuple[str, Any]:
 
 
 def config_option(text: str | None) -> dict[str, Any] | None:
-    """``--config`` as JSON, or ``k=v,k=v``."""
+    """Configuration from ``--config``: JSON, or ``k=v,k=v``; None for None."""
     if text is None:
         return None
     if text.lstrip().startswith("{"):
@@ -151,15 +151,15 @@ def config_option(text: str | None) -> dict[str, Any] | None:
 
 
 def record_named(name: str, log: str) -> Record | None:
-    """The one record whose id starts with ``name``."""
+    """The unique record whose id starts with ``name``; None if the name is no id."""
     found = [r for r in show(LogReader(log), name) if r.id.startswith(name)]
     return found[0] if len(found) == 1 else None
 
 
 def from_title(title: str, instead: str = "FILE.py:FUNCTION") -> Make:
-    """The workload that a log calls ``conv2d n=1 c=64 …``; only the package's own operators can be found so.
+    """Function that makes the workload of a log's title such as ``conv2d n=1 c=64 …``; the package's operators only.
 
-    instead: what to say of others
+    instead: hint for other workloads
     """
     name, *pairs = title.split() or [""]
     if name not in OPERATORS:
@@ -173,7 +173,7 @@ def from_title(title: str, instead: str = "FILE.py:FUNCTION") -> Make:
 
 
 def work_of(title: str) -> Workload | None:
-    """The operator that a log names; None for others. Nothing outside of the package is loaded, whatever a log says."""
+    """Workload for a log's title if it is an operator of this package, else None; loads no foreign code."""
     try:
         return from_title(title)()
     except (Stop, TensorIRError, TypeError, ValueError, OverflowError):
@@ -192,12 +192,12 @@ def _value(name: str, text: str) -> Any:
 
 
 def read_shapes(path: Path, op: str, read: Read, given: dict[str, object]) -> list[Row]:
-    """Parameters and weights of the shapes in a file.
+    """(parameters, weight) of the shapes in a file.
 
-    Text: ``1x64x56x56 64x64x3x3 --pad 1 --weight 3``, one shape a line, a comment after #. JSON: a list of objects
-    such as ``{"n": 1, "c": 64, …, "weight": 3}``. What the command says holds where a line says nothing.
+    Text: ``1x64x56x56 64x64x3x3 --pad 1 --weight 3``, one shape a line, comments after #. JSON: a list of objects such
+          as ``{"n": 1, "c": 64, …, "weight": 3}``. The command's options are defaults for each line.
 
-    read: from shapes as typed and flags to parameters
+    read: function from shape texts and flags to parameters
     """
     try:
         text = small_file(path, MAX_SHAPES_BYTES).decode("utf-8-sig")  # editors on Windows begin a text with a mark

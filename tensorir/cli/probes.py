@@ -1,4 +1,4 @@
-"""Doctor's findings on the rest of the package, of which something may be missing or broken."""
+"""``tensorir doctor``'s checks of devices, compilers, packages and caches."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tensorir.tune.spec import RunSpec
 
 
 def find_devices() -> list[Finding]:
-    """Devices to compute on, and the faults of the rest."""
+    """Findings on devices, with the reasons of unusable ones."""
     found = []
     for d in devices():
         if d.language in ("cuda", "c") and not d.usable:
@@ -36,7 +36,7 @@ def find_devices() -> list[Finding]:
 
 
 def find_kernel() -> list[Finding]:
-    """Compile and run one kernel on the default device, in a process of its own."""
+    """Finding from compiling and running a kernel on the default device, in a subprocess."""
     work: Workload = probe()
     work.origin = Origin("module", "probe", {}, "tensorir.cli.probes")
     with Measurer(work, None, RunSpec()) as measurer:
@@ -48,7 +48,7 @@ def find_kernel() -> list[Finding]:
 
 
 def find_cuda() -> list[Finding]:
-    """A compilation for CUDA, and its machine code shown."""
+    """Finding from a CUDA compilation and disassembly."""
     try:
         number = nvrtc_version()
         cubin = compile_cubin(CUDA_PROBE, "sm_80", cache=False)
@@ -65,7 +65,7 @@ def find_cuda() -> list[Finding]:
 
 
 def find_search() -> list[Finding]:
-    """The package of the default search."""
+    """Finding on scikit-optimize."""
     reason = missing()
     if reason:
         return [Finding("scikit-optimize", None, f"{reason}; 'climb' searches instead", "pip install scikit-optimize")]
@@ -73,7 +73,7 @@ def find_search() -> list[Finding]:
 
 
 def find_cache() -> list[Finding]:
-    """The cache of compiled kernels."""
+    """Finding on the cache of compiled kernels."""
     try:
         found = stat()
     except TensorIRError as error:
@@ -85,7 +85,7 @@ def find_cache() -> list[Finding]:
 
 
 def find_pocl() -> list[Finding]:
-    """The files of PoCL's own cache, and which of them are damaged."""
+    """Finding on damaged files in PoCL's cache."""
     folder = pocl_cache()
     files = list(pocl_files(folder))
     if bad := [path for path, whole in files if not whole]:
@@ -95,7 +95,7 @@ def find_pocl() -> list[Finding]:
 
 
 def probe() -> Workload:
-    """Twice each element plus one."""
+    """Test workload ``B[i] = A[i] * 2 + 1``."""
     A = placeholder((37,), name="A")
     B = compute((37,), lambda i: A[i] * 2 + 1, name="B")
     return Workload("probe", B, {"only": (_split, Space())})

@@ -1,4 +1,4 @@
-"""Rooflines: peaks of devices, measured by two kernels and cached, and the share of them that kernels reach."""
+"""Measures device peaks (flop/s, bytes/s) with two kernels, caches them, and relates kernels to them."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ _DEVICE_KEYS = ("name", "driver", "platform", "target")
 @travels
 @dataclass(frozen=True)
 class Peaks:
-    """Operations and bytes a second, as measured; the fastest of many short parts.
+    """Measured peak flop/s and bytes/s, the fastest of many short runs.
 
-    busy: what else the machine did meanwhile, in words; empty at rest
+    busy: machine load during measurement in words; "" if idle
     """
 
     flops: float
@@ -58,7 +58,7 @@ class Peaks:
 
 
 def known_peaks(device: Mapping[str, object]) -> Peaks | None:
-    """Peaks measured earlier on this machine of a device of this name, driver and limits (as records have them)."""
+    """Cached Peaks for this machine and a device of this name, driver and limits; None if not measured."""
     found = default_cache().get(_key(device))
     try:
         return None if found is None else decode(Peaks, json.loads(found))
@@ -67,7 +67,8 @@ def known_peaks(device: Mapping[str, object]) -> Peaks | None:
 
 
 def measured_peaks(record: Record) -> Peaks | None:
-    """Measure the device of a record, in a second or two; None where it is not here.
+    """Peaks of a record's device, measured now (1 to 2 s) and combined with cached maxima; None if the device is
+    absent.
 
     What was measured earlier stays where it was more: other programs only ever slow kernels down.
     """
@@ -106,7 +107,7 @@ def _measured(device: Device) -> Peaks:
 
 
 def _fastest(call: Any) -> float:
-    """Seconds of one call."""
+    """Seconds of one call, the minimum of many."""
     call.wait()
     began = time.perf_counter()
     call.wait()
@@ -118,7 +119,7 @@ def _fastest(call: Any) -> float:
 
 
 def arithmetic(target: Target) -> tuple[Schedule, int]:
-    """Multiply-adds of float32 in registers, and how many operations they are."""
+    """(schedule of float32 multiply-adds in registers, number of operations)."""
     blocks, lanes = _sizes(target)
     a, b = placeholder((blocks, MULTIPLY_ADD_CHAINS, lanes), name="A"), placeholder((REDUCTION_STEPS,), name="B")
     k = reduce_axis(REDUCTION_STEPS, name="k")
@@ -127,7 +128,7 @@ def arithmetic(target: Target) -> tuple[Schedule, int]:
 
 
 def reading(target: Target) -> tuple[Schedule, int]:
-    """Sums over an array that no cache holds, and its bytes."""
+    """(schedule of sums over an array larger than any cache, its bytes)."""
     blocks, lanes = _sizes(target)
     steps = READ_BYTES // (4 * blocks * LOADS_IN_FLIGHT * lanes)
     a, k = placeholder((blocks, steps, LOADS_IN_FLIGHT, lanes), name="A"), reduce_axis(steps, name="k")
@@ -136,7 +137,7 @@ def reading(target: Target) -> tuple[Schedule, int]:
 
 
 def _scheduled(c: Tensor, target: Target, kept: list[Tensor]) -> Schedule:
-    """Blocks of threads, or of vectors, each with its sums, and the inputs ``kept``, in registers."""
+    """Schedule of ``c`` in blocks of threads or vectors, accumulators and inputs ``kept`` in registers."""
     s = Schedule(c, target=target)
     on_cpu = target.kind == "cpu"
     s.reorder("C.i", *(("C.k", "C.n", "C.t") if on_cpu else ("C.t", "C.k", "C.n")))
@@ -154,7 +155,7 @@ def _scheduled(c: Tensor, target: Target, kept: list[Tensor]) -> Schedule:
 
 
 def _sizes(target: Target) -> tuple[int, int]:
-    """Blocks, and the threads or the lanes of each."""
+    """(number of blocks, threads or vector lanes per block)."""
     if target.kind == "cpu":
         return 4 * (target.units or 2), max(4, (target.vector_bytes or 16) // 4)
     return 8 * (target.units or 64), 256
@@ -162,11 +163,11 @@ def _sizes(target: Target) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class Above:
-    """The roof above a workload's best kernel.
+    """A workload's best kernel relative to the roofline.
 
-    point: its place; None for a workload defined elsewhere, or an impossible time
-    roof:  of the device; its arithmetic is that of float32
-    why:   the reason for having no share of a measured roof; empty if there is one
+    point: its position; None for a workload defined elsewhere, or an impossible time
+    roof:  of the device, float32 arithmetic
+    why:   reason why no share can be given; "" if it can
     """
 
     point: Point | None
@@ -176,21 +177,21 @@ class Above:
 
     @property
     def share(self) -> float | None:
-        """The fraction of the roof that the best reaches."""
+        """Fraction of the roof that the best kernel reaches."""
         if self.why or self.point is None or self.roof is None:
             return None
         return self.point.best / self.roof.at(self.point.intensity)[0]
 
 
 class Roofs:
-    """The roofs of devices. measure: those that are here and not known are measured, in a second or two each"""
+    """Rooflines of devices. measure: measure unknown devices that are present"""
 
     def __init__(self, measure: bool) -> None:
         self._measure = measure
         self._found: dict[str, Peaks | None] = {}
 
     def above(self, t: Tuned, work: Workload | None) -> Above:
-        """For a workload with a best kernel."""
+        """Above for a workload's best kernel."""
         point = None if work is None else _point(t, work)
         if work is None or point is None:
             return Above(None, None, "", "its operations are not known here" if work is None else "no operations")
@@ -226,7 +227,7 @@ class Roofs:
 
 
 def target_of(t: Tuned) -> Target | None:
-    """The target of the best configuration; None where this version does not know it."""
+    """Target of the best configuration; None if this version does not know it."""
     try:
         return None if t.best is None else find(t.best.record)
     except TensorIRError:
@@ -241,7 +242,7 @@ def _sheet(target: Target | None) -> Roof | None:
 
 
 def _point(t: Tuned, work: Workload) -> Point | None:
-    """None for times that no device takes."""
+    """Roofline position of the best kernel; None for physically impossible times."""
     assert t.best is not None
     arrays = [a for a in (*work.inputs, *work.outputs) if isinstance(a, Tensor)]
     moved = sum(DTYPES[a.dtype].bits * math.prod(map(int, a.shape)) // 8 for a in arrays)

@@ -1,4 +1,4 @@
-"""Results as plain text."""
+"""Formats results as plain text tables."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def outcome_text(o: TuneOutcome) -> str:
-    """The result of a run, a line a fact."""
+    """Text of a run's result, one fact per line."""
     lines = [
         ("workload", o.identity.workload),
         ("device", f"{o.identity.device.get('id', '')} {o.identity.device['name']}"),
@@ -47,12 +47,12 @@ def outcome_text(o: TuneOutcome) -> str:
 
 
 def config_text(config: Mapping[str, object]) -> str:
-    """``tile 8  vec True``."""
+    """Configuration as ``tile 8  vec True``."""
     return "  ".join(f"{k} {v}" for k, v in config.items()) or "(no knobs)"
 
 
 def set_text(found: SetOutcome) -> str:
-    """A row per shape, the totals, and the few kernels."""
+    """Text table of several shapes: a row each, totals, and the portfolio of kernels."""
     served = {} if found.portfolio is None else {s.workload: s for s in found.portfolio.served}
     rows = [["workload", "weight", "best", "rate", "default", "baseline", "ratio", "kernel", "regret", "trials"]]
     for result in found.results:
@@ -76,7 +76,7 @@ def set_text(found: SetOutcome) -> str:
 
 
 def _machines(found: SetOutcome) -> list[str]:
-    """Words on the machine while each shape was timed, where they are worth saying."""
+    """Sentences on machine load per shape, if noteworthy."""
     said = {r.work.title: r.outcome.machine.words() for r in found.results if r.outcome is not None}
     return [f"{title}: {words}" for title, words in said.items() if words]
 
@@ -99,9 +99,7 @@ def _kernels(found: SetOutcome) -> list[str]:
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:
-    """Columns lined up: the first to the left, the others to the right; what the terminal has no room for is wrapped,
-    and where a row needs more all the same, each is a block of lines.
-    """
+    """Aligned columns, the first left-aligned; wrapped to the terminal, or printed as blocks if too wide."""
     rows = [[brief(cell) for cell in row] for row in rows]
     natural = [max(map(len, column)) for column in zip(*rows, strict=True)]
     widths = _widths(rows, natural, columns())
@@ -120,7 +118,7 @@ def table(rows: Sequence[Sequence[str]]) -> str:
 
 
 def _widths(rows: Sequence[Sequence[str]], natural: list[int], room: int) -> list[int] | None:
-    """Of the columns, the widest made narrower until a line has room; None where words are too long for that."""
+    """Column widths that fit ``room`` characters, shrinking the widest; None if impossible."""
     least = [max((len(word) for c in column for word in c.split()), default=0) for column in zip(*rows, strict=True)]
     widths = list(natural)
     while room and sum(widths) + 2 * (len(widths) - 1) > room:
@@ -132,7 +130,7 @@ def _widths(rows: Sequence[Sequence[str]], natural: list[int], room: int) -> lis
 
 
 def _blocks(rows: Sequence[Sequence[str]]) -> str:
-    """A line for each row's first cell, and below it one for each other that says something."""
+    """Rows as blocks: the first cell as a title, the others below."""
     names = rows[0][1:]
     indent = max(map(len, names)) + 2
     lines = []

@@ -1,4 +1,4 @@
-"""Text for a terminal: as wide as it is, in few colours; a pipe gets each line whole, and no colour."""
+"""Wraps and colours text for a terminal; pipes get plain unwrapped lines."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MARKS = (
 
 
 def columns(err: bool = False) -> int:
-    """Characters of a line of stdout, or of stderr; 0 where there is no end: no terminal, and nothing in COLUMNS."""
+    """Width of stdout (or stderr) in characters; 0 for unlimited."""
     if (asked := os.environ.get("COLUMNS", "")).isdigit() and int(asked) > 0:
         return max(20, int(asked))
     stream = sys.stderr if err else sys.stdout
@@ -31,14 +31,14 @@ def columns(err: bool = False) -> int:
 
 
 def coloured(err: bool = False) -> bool:
-    """True if colours are wanted: on a terminal, without NO_COLOR."""
+    """True if colours are wanted: a terminal, and NO_COLOR unset."""
     stream = sys.stderr if err else sys.stdout
     plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
     return not plain and not stream.closed and stream.isatty()
 
 
 def paint(text: str) -> str:
-    """Text with good, wrong and helpful words in colours, and headers of tables bold."""
+    """Text with status words coloured and table headers bold."""
     import click
 
     lines = text.split("\n")
@@ -52,7 +52,7 @@ def paint(text: str) -> str:
 
 
 def fold(text: str, width: int) -> str:
-    """Lines longer than ``width`` continue below, after the name that they begin with; 0 for no limit."""
+    """Lines wrapped to ``width``, continuation indented under the text; 0 for unlimited."""
     if not width:
         return text
     return "\n".join(line if len(line) <= width else _folded(line, width) for line in text.split("\n"))
@@ -67,7 +67,7 @@ def _folded(line: str, width: int) -> str:
 
 
 def fold_code(text: str, width: int) -> str:
-    """C whose lines are not longer than ``width``, and that means the same."""
+    """C code wrapped to ``width`` without changing its meaning."""
     if not width:
         return text
     return "\n".join(part for line in text.split("\n") for part in _folded_code(line, width))
@@ -94,5 +94,5 @@ def _folded_code(line: str, width: int) -> list[str]:
 
 
 def cut(text: str, width: int) -> str:
-    """``text`` on one line of ``width`` characters."""
+    """``text`` cut to one line of ``width`` characters."""
     return text if len(text) <= width else text[: max(1, width - 1)] + "…"

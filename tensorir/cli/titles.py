@@ -1,4 +1,4 @@
-"""Titles for people: those of logs without the parameters that have their defaults."""
+"""Shortens workload titles by omitting default parameters, and expands them again."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _operators() -> ModuleType:
 
 @functools.cache
 def _title() -> re.Pattern[str]:
-    """An operator's title: its name, and words ``k=v``."""
+    """Regular expression of an operator's title: name and ``k=v`` words."""
     names = sorted(_operators().OPERATORS, key=len, reverse=True)
     return re.compile(rf"\b({'|'.join(names)})((?: [a-z_]\w*=[\w.-]+)+)")
 
@@ -40,7 +40,7 @@ def _telling(op: str, parameters: str) -> str:
 
 @functools.cache
 def _defaults(op: str) -> frozenset[str]:
-    """The words ``k=v`` of an operator's title that go without saying; never its extents."""
+    """``k=v`` words of an operator's title that equal defaults, extents excepted."""
     ops = _operators()
     found = inspect.signature(getattr(ops, op)).parameters
     values = {k: found[k].default for k in ops.OPERATORS[op].flags if k in found}
@@ -48,7 +48,7 @@ def _defaults(op: str) -> frozenset[str]:
 
 
 def whole(reader: LogReader, titles: Iterable[str]) -> list[str]:
-    """The titles that a log stores for ``titles`` as people read or store them; one that it has not stays as it is."""
+    """Full titles in a log for short or full ``titles``; unknown ones unchanged."""
     asked = list(titles)
     if not asked:
         return []

@@ -50,7 +50,7 @@ def export(file: Path, workload: tuple[str, ...], device: str | None, log: str, 
 
 
 def take(file: Path, log: str, as_json: bool) -> int:
-    """Take over the log and the compiled kernels of FILE, after verifying all of it."""
+    """Import the log and kernels of FILE after verifying it; returns the exit code."""
     done = import_pack(file, log)
     for d in done["devices"]:
         if not d["here"]:
@@ -130,7 +130,7 @@ def _nothing(title: str, log: str) -> TensorIRError:
 
 
 def _compiled(title: str, log: str, make: Callable[[str], Workload | None] | None, device: str | None) -> str:
-    """Load the workload's kernel; why that is not possible, or empty."""
+    """Load a workload's kernel so that it is cached; "" or the reason for failure."""
     work = None if make is None else make(title)
     if work is None:
         return "it is defined outside of tensorir: call its load() on this machine first"
@@ -142,7 +142,7 @@ def _compiled(title: str, log: str, make: Callable[[str], Workload | None] | Non
 
 
 def _source_of(key: str) -> str | None:
-    """The digest of the source that a kernel in the cache was compiled from; None for what is no kernel."""
+    """Source digest in a cache key; None if the entry is no kernel."""
     try:
         said = read_json(key.encode())
     except (BadRecord, UnicodeEncodeError):
@@ -190,7 +190,7 @@ def import_pack(path: str | os.PathLike[str], log: str) -> Json:
 
 
 def _records(pack: PackedLog, name: str) -> list[LogLine]:
-    """The records of a member, which are those of the workload that it is named after."""
+    """Valid records of a pack member, checked against its workload name."""
     found = []
     for number, line in enumerate(pack.read(name).split(b"\n")[:-1], 1):
         try:
@@ -204,7 +204,7 @@ def _records(pack: PackedLog, name: str) -> list[LogLine]:
 
 
 def _key(pack: PackedLog, name: str, sources: set[str | None]) -> str:
-    """The key of a member of the cache, which is a kernel of one of the records."""
+    """Cache key of a pack member, checked to be a kernel of one of the records."""
     found = unpack_entry(pack.read(name))
     if found is None or name != f"cache/{hashlib.sha256(found[0].encode()).hexdigest()}.bin":
         raise damaged(pack.path, f"{name} is no entry of the cache")
@@ -215,7 +215,7 @@ def _key(pack: PackedLog, name: str, sources: set[str | None]) -> str:
 
 
 def _put(pack: PackedLog, name: str, key: str, cache: Cache) -> bool:
-    """Store an artifact unless there is one; whether it was stored."""
+    """Store an artifact unless present; True if stored."""
     if cache.get(key) is not None:
         return False
     found = unpack_entry(pack.read(name))
@@ -231,7 +231,7 @@ def _put(pack: PackedLog, name: str, key: str, cache: Cache) -> bool:
 
 
 class _Devices:
-    """The devices of a pack: what it holds for each, and True for those of this machine."""
+    """Per device of a pack: record and kernel counts, and true if it is on this machine."""
 
     def __init__(self) -> None:
         self.rows: dict[tuple[str, str], dict[str, Any]] = {}
@@ -262,7 +262,7 @@ class _Devices:
         row["artifacts"] += 1
 
     def _is(self, said: dict[str, Any]) -> bool:
-        """True if a device here has this very identity, its compiler and libraries included."""
+        """True if a local device has the identity ``said``, compiler and libraries included."""
         found = [i for i in self._here if i.language == "opencl" and i.label == said.get("name")]
         return any(open_device(i.name).identity == said for i in found)
 

@@ -59,7 +59,7 @@ MOST_FLOPS = 5e8
 
 
 def emulated(work: Workload, target: str | None, log: str) -> dict[str, Any]:
-    """The chosen kernel for a CUDA target at awkward shapes, and at its own shape what its accesses cost."""
+    """JSON results of emulating the chosen CUDA kernel at awkward shapes, with memory costs at its own shape."""
     chosen = offline(work, target or "cuda", log, None, None)
     s = work.schedule(chosen.config, template=chosen.template, target=chosen.target)
     verdict = s.check(level="emulate")
@@ -86,7 +86,7 @@ def _counted(t: Traffic, source: Source) -> dict[str, Any]:
 
 
 def table(traffic: list[dict[str, Any]]) -> list[str]:
-    """The cost of each access of the first block, against the least that its bytes need."""
+    """Text table of each access's cost against the minimum for its bytes."""
     if not traffic:
         return []
     room = columns() or 118

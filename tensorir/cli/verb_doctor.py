@@ -31,7 +31,7 @@ def run(as_json: bool) -> int:
 
 
 def _guarded(name: str, probe: Callable[[], list[Finding]]) -> list[Finding]:
-    """A probe that fails is a finding."""
+    """Findings of ``probe``; an exception becomes a failed Finding."""
     try:
         return probe()
     except TensorIRError as error:

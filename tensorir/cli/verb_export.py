@@ -62,7 +62,7 @@ def run(op: str, shape: tuple[str, ...], to: tuple[str, ...], name: str | None, 
 
 
 def _written(folder: Path, about: dict[str, Any]) -> dict[str, Any]:
-    """The document's part about a folder."""
+    """JSON fields about a written folder."""
     return {"folder": str(folder), "files": sorted(p.name for p in folder.iterdir()), **about}
 
 
@@ -70,7 +70,7 @@ def _one(
     op: str, shape: tuple[str, ...], parameters: dict[str, Any], to: list[str], output: Path, named: dict[str, Any],
     target: Target | None, log: str, untuned: bool,
 ) -> dict[str, Any]:  # fmt: skip
-    """Write the kernel of one shape, in each language that is asked for; what the document says of it.
+    """Export the kernel of one shape in each required language; returns JSON fields.
 
     named: further arguments of ``export_part``
     """
@@ -80,7 +80,7 @@ def _one(
     again = [language for language in wanted if language in RELOWERED_LANGUAGES]
 
     def made(language: str | None) -> tuple[ExportProgram, dict[str, Any]] | None:
-        """None where another language's kernel is to be lowered again."""
+        """(program, JSON fields) for a language; None if another language's kernel can be lowered for it."""
         if language not in again:
             return _part(work, target or language, log, untuned)
         return _part(work, target or language, log, False) if recorded(work, target or language, log) else None
@@ -96,7 +96,7 @@ def _one(
 
 
 def _part(work: Workload, target: Target | str | None, log: str, untuned: bool) -> tuple[ExportProgram, dict[str, Any]]:
-    """The best recorded kernel for a target; what the document says of it."""
+    """(program of the best recorded kernel for a target, JSON fields)."""
     chosen = recorded(work, target, log)
     if chosen is None:
         if not untuned:
@@ -115,7 +115,7 @@ def _sets(
     op: str, shape: tuple[str, ...], parameters: dict[str, Any], to: list[str], output: Path, target: Target | None,
     log: str, regret: float | None,
 ) -> list[dict[str, Any]]:  # fmt: skip
-    """Write the kernels of a set, a folder for each language; what the document says of them."""
+    """Export a set's kernels, a folder per language; returns JSON fields."""
     refuse_sets(to)
     wanted = by_language(to, None if target is None else target.language)
     waiting = each_language(wanted, lambda language: _set(op, shape, parameters, target or language, log, regret))
@@ -130,7 +130,7 @@ def _set(
     op: str, shape: tuple[str, ...], parameters: dict[str, Any], target: Target | str | None, log: str,
     regret: float | None,
 ) -> RecordedSet:  # fmt: skip
-    """The kernels of a set of shapes."""
+    """RecordedSet of a set of shapes."""
     made = [(make(), weight) for make, weight in weighted(op, shape, parameters)]
     parameters = {name: value for name, value in parameters.items() if name != "arg"}
     flags = [flag_words(name, value) for name, value in parameters.items() if value is not None and value is not False]

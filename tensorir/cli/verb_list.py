@@ -42,7 +42,7 @@ def run(op: str | None, space: bool, as_json: bool) -> int:
 
 @cache
 def _functions(module: str) -> dict[str, ast.FunctionDef]:
-    """Functions of a module by name, parsed and not imported: schedules and rules would come with it (1 s)."""
+    """{name: AST} of a module's functions, parsed without importing (saves 1 s)."""
     spec = find_spec(module)
     assert spec is not None
     assert spec.origin is not None
@@ -51,7 +51,7 @@ def _functions(module: str) -> dict[str, ast.FunctionDef]:
 
 
 def _declared(name: str) -> dict[str, Any]:
-    """Parameters with their defaults, first line of the docstring, and a command to tune it."""
+    """An operator's parameters with defaults, summary line and example command."""
     made = _functions(OPERATORS[name].module)[name]
     given = zip(made.args.args, made.args.defaults, strict=True)
     return {
@@ -63,7 +63,7 @@ def _declared(name: str) -> dict[str, Any]:
 
 
 def _planned(name: str) -> dict[str, Any]:
-    """Templates of the operator's default workload, with the sizes of their spaces."""
+    """Templates of the operator's default workload, with space sizes."""
     templates = []
     for n, t in getattr(ops, name)().templates.items():
         target = preset("cuda", "gpu", t.needs) if t.needs else preset("opencl", t.kinds[0])

@@ -16,7 +16,7 @@ from tensorir.tune.record import seal
 
 
 def skipped(reader: LogReader) -> None:
-    """Say how many lines of a log were left out, and why."""
+    """Report skipped log lines with reasons on stderr."""
     if reader.summary():
         say(f"log: {reader.summary()}")
 
@@ -105,7 +105,7 @@ def stats(log: str, as_json: bool) -> int:
 
 
 def finish(found: dict[str, object], as_json: bool) -> int:
-    """Put what was counted, a line each; the exit code."""
+    """Print counts, one per line; returns the exit code."""
     if as_json:
         put_json({"schema": 1, **found})
     else:

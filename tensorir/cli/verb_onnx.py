@@ -109,12 +109,12 @@ def _dims(given: tuple[str, ...], model: Any) -> dict[str, int]:
 
 
 def _recorded(work: Workload, log: str) -> Chosen | None:
-    """The best record for processors: of C, else of OpenCL, whose schedule is then lowered to C."""
+    """Best record for CPUs: C, else OpenCL lowered to C."""
     return recorded(work, Target.parse("c"), log) or recorded(work, Target.parse("opencl"), log)
 
 
 def _tune(works: list[Workload], device: str | None, budget: float, log: str) -> None:
-    """Tune workloads under one budget, the operators one after another."""
+    """Tune workloads under one budget, operator by operator."""
     where = device or ("c:0" if build.compiler() else None)
     say(f"tuning {len(works)} workloads for {budget:.0f} s on {where or 'the first device'}")
     counts = Counter(work.name for work in works)
@@ -127,7 +127,7 @@ def _tune(works: list[Workload], device: str | None, budget: float, log: str) ->
 
 
 def _rows(made: ReplacementPlan) -> list[dict[str, Any]]:
-    """The kernels that nodes take, and the nodes that are left, alike ones in one row."""
+    """JSON rows: kernels assigned to nodes, and remaining nodes grouped."""
     taken = [
         {"workload": k.work.title, "nodes": [made.labels[n] for n, (_, of) in made.taken.items() if of is k],
          "tuned": bool(k.chosen and k.chosen.tuned), "template": k.chosen.template if k.chosen else None,
@@ -162,7 +162,7 @@ def _document(
 
 
 def _text(document: dict[str, Any]) -> str:
-    """The document for people."""
+    """Human-readable text of the JSON document."""
     total = sum(len(r["nodes"]) for r in document["kernels"])
     lines = [f"{document['model']}: {total} nodes {'replaced' if 'output' in document else 'have kernels'}"]
     for row in document["kernels"]:
@@ -196,10 +196,10 @@ def _compare(model: Path, output: Path, written: dict[str, Any]) -> tuple[int, d
 
 @dataclass
 class NodeKernel:
-    """A workload that nodes of the model are.
+    """The kernel for nodes of one workload.
 
-    chosen: None where there is no record, and a default was not asked for
-    count:  how many nodes it would replace
+    chosen: None without a record, if no default was requested
+    count:  number of nodes it replaces
     """
 
     work: Workload
@@ -209,15 +209,15 @@ class NodeKernel:
 
     @property
     def record(self) -> str | None:
-        """The record that it is from."""
+        """Id of its record, None if there is none."""
         return str(self.chosen.record.id) if self.chosen is not None and self.chosen.record else None
 
 
 @dataclass
 class ReplacementPlan:
-    """The fate of each node: ``taken`` by number in the graph, ``left`` with the reason.
+    """Decision for each node: ``taken`` {node number: kernel}, ``left`` {node number: reason}.
 
-    joined: numbers of nodes that became parts of those before them
+    joined: numbers of nodes fused into earlier ones
     """
 
     graph: OnnxGraph
@@ -229,24 +229,24 @@ class ReplacementPlan:
     labels: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        """Name a node for people: its operator, and its name or what it makes."""
+        """Derive a readable name for each node."""
         self.labels = [f"{n.op_type} {n.name or n.output[0]}" for n in self.graph.nodes]
 
     def take(self, match: Match, kernel: NodeKernel) -> None:
-        """Replace a node, and what follows it in the match."""
+        """Assign a kernel to a node and the following nodes of its match."""
         self.taken[match.node] = match, kernel
         self.joined.update(match.taken)
         kernel.count += 1
 
     def operators(self) -> dict[str, tuple[Match, NodeKernel]]:
-        """Operators of the new model by name: one for each kernel and shapes in the graph."""
+        """{operator name: (match, kernel)} of the new model, one per kernel and shapes."""
         made: dict[str, tuple[Match, NodeKernel]] = {}
         for number in self.taken:
             made.setdefault(self.operator(number), self.taken[number])
         return made
 
     def operator(self, number: int) -> str:
-        """The operator that a node becomes. What has other shapes than the kernel says them in its name."""
+        """Operator name for a node; includes shapes if they differ from the kernel's."""
         match, kernel = self.taken[number]
         shapes = [*(shape for _, shape in match.inputs), match.output[1]]
         own = [tuple(t.shape) for t in (*kernel.work.inputs, *kernel.work.outputs) if not isinstance(t, Var)]
@@ -256,7 +256,7 @@ class ReplacementPlan:
 
 
 def load_model(path: Path) -> Any:
-    """The model in a file; ExportError where there is none, or no package to read it with."""
+    """ONNX model of a file; ExportError if unreadable or onnx is missing."""
     onnx = package("onnx")
     try:
         model = onnx.load(str(path))
@@ -282,7 +282,7 @@ def load_model(path: Path) -> Any:
 
 
 def package(name: str) -> Any:
-    """A package of the extra ``onnx``."""
+    """Import a package of the extra ``onnx``."""
     try:
         return import_module(name)
     except ImportError as error:
@@ -291,7 +291,7 @@ def package(name: str) -> Any:
 
 
 def plan(graph: OnnxGraph, choose: Callable[[Workload], Chosen | None], default: bool = False) -> ReplacementPlan:
-    """Kernels for the nodes of a graph: of a node's workloads with a kernel the one that does most.
+    """ReplacementPlan for a graph: for each node, the workload with a kernel that covers most nodes.
 
     choose:  the kernel on record, None for none;  default: without one, take the default schedule
     """
@@ -322,7 +322,7 @@ def plan(graph: OnnxGraph, choose: Callable[[Workload], Chosen | None], default:
 
 
 def _kernel(known: dict[str, NodeKernel], match: Match, choose: Callable[[Workload], Chosen | None]) -> NodeKernel:
-    """The kernel of a workload."""
+    """NodeKernel of a workload, cached."""
     work = match.work()
     if work.title not in known:
         known[work.title] = NodeKernel(work, choose(work))
@@ -336,7 +336,7 @@ def _default(work: Workload) -> Chosen:
 
 
 def write(made: ReplacementPlan, out: Path) -> dict[str, Any]:
-    """Write the model ``out`` and, next to it, the folder of its kernels with their library; what the manifest says.
+    """Write the new model ``out`` and its kernel folder; returns the folder's manifest.
 
     The folder is ``OUT.kernels``: a folder as ``tensorir export --to c`` writes it for each kernel, and the library of
     all. What cannot be lowered to C is moved from ``made.taken`` to ``made.left``.
@@ -368,7 +368,7 @@ def write(made: ReplacementPlan, out: Path) -> dict[str, Any]:
 
 
 def _need_ours(out: Path, folder: Path) -> None:
-    """Refuse to write over what is not of an earlier run."""
+    """Refuse to overwrite files not written by an earlier run."""
     for path, ours in ((out, _our_model), (folder, _our_folder)):
         if (path.exists() or path.is_symlink()) and not ours(path):
             message = f"{path} is there and tensorir onnx did not write it"
@@ -395,7 +395,7 @@ def _our_folder(folder: Path) -> bool:
 
 
 def _export(made: ReplacementPlan, scratch: Path) -> None:
-    """A folder for each kernel; nodes whose kernel is no C are left."""
+    """Export each kernel to a folder; nodes whose kernel has no C form move to ``left``."""
     for kernel in list(made.kernels):
         work, chosen = kernel.work, kernel.chosen
         assert chosen is not None
@@ -413,13 +413,13 @@ def _export(made: ReplacementPlan, scratch: Path) -> None:
 
 
 def _unused(domain: str, model: Any) -> str:
-    """A domain of which the model has no operators yet: it may have been written by us."""
+    """An operator domain not used by the model."""
     known = {o.domain for o in model.opset_import} | set(domains(model.graph))
     return next(d for n in count(1) if (d := domain if n == 1 else f"{domain}_{n}") not in known)
 
 
 def _library(made: ReplacementPlan, scratch: Path, stem: str, domain: str) -> dict[str, Any]:
-    """Compile all kernels into one library; the folder's manifest."""
+    """Compile all kernels into one library; returns the manifest."""
     operators = made.operators()
     own = [_operator(name, match, kernel, scratch) for name, (match, kernel) in operators.items()]
     about: dict[str, Any] = {
@@ -452,14 +452,14 @@ def _library(made: ReplacementPlan, scratch: Path, stem: str, domain: str) -> di
 
 
 def _operator(name: str, match: Match, kernel: NodeKernel, scratch: Path) -> Any:
-    """A kernel as an operator on tensors of the shapes that they have in the model."""
+    """OnnxOperator of a kernel with the model's tensor shapes."""
     manifest = json.loads((scratch / kernel.name / "manifest.json").read_text(encoding="utf-8"))
     shapes = [*(shape for _, shape in match.inputs), match.output[1]]
     return OnnxOperator.of(name, kernel.name, program_of(manifest), shapes)
 
 
 def _rewrite(made: ReplacementPlan, domain: str) -> None:
-    """Nodes become operators of the domain, each where the last of the nodes was that it stands for."""
+    """Replace matched nodes of the graph by the new operators, at the position of the last node."""
     from onnx import NodeProto, helper
 
     model = made.graph.model
@@ -488,7 +488,7 @@ def _rewrite(made: ReplacementPlan, domain: str) -> None:
 
 
 def _save(model: Any, out: Path) -> list[Path]:
-    """Write the model; its files, that which is read first last."""
+    """Write the model; returns its files, the main one last."""
     import onnx
 
     size = sum(len(w.raw_data) or 8 * prod(w.dims) for w in model.graph.initializer)
@@ -500,7 +500,7 @@ def _save(model: Any, out: Path) -> list[Path]:
 
 
 def compared(path: Path, out: Path, library: Path | None, seed: int = 0) -> dict[str, float]:
-    """Distance of each output of two models (``apart``) on random inputs."""
+    """{output: relative difference} of two models on random inputs."""
     import numpy as np
 
     ort = package("onnxruntime")
@@ -538,7 +538,7 @@ def compared(path: Path, out: Path, library: Path | None, seed: int = 0) -> dict
 
 
 def _comparable(a: Any) -> bool:
-    """True if anything of a result is finite, or it has no numbers."""
+    """True unless a result has numbers, all of them non-finite."""
     import numpy as np
 
     if isinstance(a, list | dict):
@@ -574,7 +574,7 @@ def apart(a: Any, b: Any) -> float:
 
 
 def _random(rng: Any, value: Any) -> Any:
-    """Values for an input of a session: of a normal distribution, and 0 or 1 where it is no float."""
+    """Random input for a session: normal floats, 0 or 1 for other types."""
     import numpy as np
 
     shape = [n if isinstance(n, int) else 1 for n in value.shape]

@@ -69,7 +69,7 @@ def run(log: str, output: str, workload: str | None, measure: bool, as_json: boo
 
 
 def _row(t: Tuned) -> dict[str, Any]:
-    """The first line of the page as data."""
+    """Summary row of a workload, as JSON."""
     best = {key: getattr(t.best, key, None) for key in ("time_s", "low_s", "high_s")}
     library = None
     if t.library is not None and t.ratio is not None:
@@ -80,7 +80,7 @@ def _row(t: Tuned) -> dict[str, Any]:
 
 
 def page(log: str, found: Sequence[Tuned], skipped: str, measure: bool = True) -> str:
-    """The whole file.
+    """Complete HTML report.
 
     skipped: ``LogReader.summary`` of lines left out; measure: the peaks of devices that are here
     """
@@ -114,24 +114,24 @@ def page(log: str, found: Sequence[Tuned], skipped: str, measure: bool = True) -
 
 
 class _Room:
-    """The rows, dots and lines left for each workload: a page of a long log is no larger than one can send."""
+    """Size budget of the page: rows, dots and lines allowed per workload."""
 
     def __init__(self, trials: int, log: str, left: int) -> None:
         self._trials, self.sources = max(1, trials), MAX_SOURCE_CHARACTERS
         self._log, self._left, self._part = log, left, 1
 
     def holds(self, text: str) -> bool:
-        """True if the page is short enough with it."""
+        """True if the page with ``text`` is within the size limit."""
         return len(text.encode()) <= self._left
 
     def halve(self) -> bool:
-        """Show half as many things of each workload; False where they are few already."""
+        """Halve the items shown per workload; False if already few."""
         self._part *= 2
         self.sources = MAX_SOURCE_CHARACTERS
         return self._part <= 64
 
     def kept(self, t: Tuned, heading: str, text: str) -> str:
-        """The section of a workload, or where it is found if the page has no room for it."""
+        """A workload's section, or a pointer to the log if it does not fit."""
         if not self.holds(text):
             again = code(f"tensorir report {shlex.quote(self._log)} --workload {shlex.quote(brief(t.workload))}")
             text = f"<p>{dim(joined(['left out of a page this long; ', again], ''))}</p>"
@@ -139,12 +139,12 @@ class _Room:
         return f"{heading}\n{text}\n</section>"
 
     def again(self, verb: str, trial: str) -> Html:
-        """The command that shows or runs a trial."""
+        """Command that shows or repeats a trial."""
         log = "" if self._log == DEFAULT_LOG else f" --log {shlex.quote(self._log)}"
         return code(f"tensorir {verb} {trial}{log}")
 
     def share(self, t: Tuned, of: int, least: int) -> int:
-        """Number of ``of`` things that one workload may show, at least ``least``."""
+        """Number of items shown out of ``of``, at least ``least``."""
         return max(least, of * len(t.trials) // max(self._trials, of) // self._part)
 
 
@@ -172,7 +172,7 @@ def _verdict(r: Record) -> str:
 
 
 def _told(t: Tuned, n: int) -> str:
-    """Text for hovering over a trial: time, verdict, configuration."""
+    """Tooltip of a trial: time, verdict, configuration."""
     r = t.trials[n]
     time_s = [] if r.time_s is None else [between(r.steady_s, *r.span)]
     head = f"trial {n + 1}: " + ", ".join([*time_s, _verdict(r) or "right", *["the best"] * (n == t.place)])
@@ -206,7 +206,7 @@ def _across(t: Tuned, good: Sequence[int], room: _Room) -> str:
 
 
 def _trials(t: Tuned, room: _Room) -> str:
-    """A table of them, the best first, then by their times, then what failed."""
+    """HTML table of trials: the best, others by time, failures."""
     order = [n for *_, n in sorted((n != t.place, not passed(r), r.steady_s, n) for n, r in enumerate(t.trials))]
     kept = order[: room.share(t, MAX_ROWS, 10)]
     best = "the best"
@@ -251,7 +251,7 @@ def _failures(t: Tuned, room: _Room) -> str:
 
 
 def _notes(t: Tuned) -> str:
-    """Notes on the times: the machine's load, trials with wide intervals."""
+    """Notes on load and wide intervals."""
     unstable = sum("unstable_timing" in (r.flags or ()) for r in t.trials)
     words = t.load.words() if t.kind == "cpu" else ""
     rows = {
@@ -262,7 +262,7 @@ def _notes(t: Tuned) -> str:
 
 
 def _source(t: Tuned, work: Workload | None, room: _Room) -> str:
-    """The best configuration's text, where this version still makes the one that was measured."""
+    """HTML of the best configuration's kernel text, if reproducible."""
     if t.best is None:
         return ""
     target = target_of(t)
@@ -286,12 +286,12 @@ def _source(t: Tuned, work: Workload | None, room: _Room) -> str:
 
 
 def config_words(record: Record, most: int = MOST_CONFIG) -> str:
-    """``tile=8 vec=True``: a word for each knob, as searching takes them."""
+    """Configuration as searchable words ``tile=8 vec=True``."""
     return figures.short(" ".join(f"{k}={figures.word(v)}" for k, v in record.config.items()), most)
 
 
 def summary(found: Sequence[Tuned], skipped: str) -> str:
-    """The size of the log, in a line."""
+    """One line with the size of the log."""
     trials = sum(len(t.trials) for t in found)
     days = sorted(r.started[:10] for t in found for r in (*t.trials[:1], *t.trials[-1:]))
     parts = [count(len({t.workload for t in found}), "workload"), count(len({t.device for t in found}), "device"),
@@ -301,12 +301,12 @@ def summary(found: Sequence[Tuned], skipped: str) -> str:
 
 
 def count(n: int, what: str) -> str:
-    """``1 trial``, ``2 trials``."""
+    """``1 trial``, ``2 trials``: a number with its noun."""
     return f"{n:,} {what}{'s' * (n != 1)}"
 
 
 def whereabouts(found: Sequence[Tuned]) -> list[str]:
-    """On which device each was tuned; of one workload on one device, also what tells the results apart."""
+    """Text per result: its device, and differences between results of one workload and device."""
     alike: dict[tuple[str, str], list[dict[str, str]]] = defaultdict(list)
     for t in found:
         alike[t.workload, t.device].append(_circumstances(t))
@@ -319,7 +319,7 @@ def whereabouts(found: Sequence[Tuned]) -> list[str]:
 
 
 def _circumstances(t: Tuned) -> dict[str, str]:
-    """Circumstances of results besides workload and device (``log.identity_of``)."""
+    """Versions and other identity fields besides workload and device (``log.identity_of``)."""
     record = t.trials[0] if t.trials or t.best is None else t.best.record
     return {"driver": record.device["driver"], **relevant(record.versions), "definition": record.compute[:8]}
 
@@ -333,7 +333,7 @@ def _fact(label: str, big: Any, *notes: Any, doubtful: bool = False) -> str:
 
 
 def result(n: int, t: Tuned, above: Above | None, where: str) -> str:
-    """The best kernel next to the library, the default and the peaks, and what it took to find it."""
+    """HTML of the best kernel against library, default and roofline, with the search's cost."""
     name = f'<a href="#w{n}">{html(brief(t.workload))}</a>'
     out = [f'<div class="tir-wide tir-what">{name} {dim(where)}</div>']
     if t.best is None:
@@ -365,7 +365,7 @@ def _best_fact(t: Tuned, above: Above | None) -> str:
 
 
 def _doubt(t: Tuned) -> str:
-    """Why times or ratios are unsteady; empty where they are not."""
+    """Reason why times are unreliable; "" if reliable."""
     library = "the library" if t.library is None else figures.short(str(t.library["name"]))
     load = None if t.best is None else t.best.load
     busy = "" if load is None else load.words()
@@ -420,7 +420,7 @@ def _search_fact(t: Tuned) -> str:
 
 
 def rooflines(found: Sequence[Tuned], above: Sequence[Above | None]) -> list[str]:
-    """A figure for each device."""
+    """Roofline figures, one per device."""
     out = []
     for device in dict.fromkeys(t.device for t in found):
         mine = [(t, a) for t, a in zip(found, above, strict=True) if t.device == device and a is not None and a.point]

@@ -70,13 +70,13 @@ def run(op: str, shape: tuple[str, ...], as_json: bool, **given: Any) -> int:
 
 
 def _others(work: Workload, chosen: Chosen) -> dict[str, int]:
-    """The legal configurations of each other template that schedules the workload on the target."""
+    """{other template: number of legal configurations} on the target."""
     fitting = {n: t for n, t in suiting(work.templates, chosen.target) if n != chosen.template}
     return {n: len(t.space_for(chosen.target).legal) for n, t in fitting.items()}
 
 
 def _refused(work: Workload, chosen: Chosen, s: Schedule) -> list[str]:
-    """The parts that rules offered for an automatic schedule and that were not taken, each with the reason."""
+    """Reasons why offered parts of the automatic schedule were not used."""
     if not any(step.why for step in s.trace):
         return []
     plan = plans(work.outputs, chosen.target).get(chosen.template)
@@ -84,7 +84,7 @@ def _refused(work: Workload, chosen: Chosen, s: Schedule) -> list[str]:
 
 
 def _why(document: dict[str, Any]) -> str:
-    """The steps of a schedule with their reasons, and which other templates there are."""
+    """Text: steps with reasons, and alternative templates."""
     others = [f"{name}: {count} legal configurations" for name, count in document.get("others", {}).items()]
     steps = document["trace"] or "# no steps: as it was declared"
     refused = [f"# {r}" for r in document.get("refused", ())]
@@ -97,7 +97,7 @@ def _target(given: dict[str, Any]) -> str | None:
 
 
 def _cuda(source: Source, target: Target, with_text: bool) -> tuple[dict[str, Any], dict[str, int] | None, str]:
-    """Compile for the architecture, with no GPU; opcodes where nvdisasm is installed."""
+    """(resources, instruction counts or None, SASS text) from compiling without a GPU."""
     cubin = compile_cubin(source.text, target.arch)
     asked = [(cubin.kernels[k.name].registers, k.shared_bytes, math.prod(k.block)) for k in source.kernels]
     resources = {
@@ -121,7 +121,7 @@ def _on_device(source: Source, device: str | None) -> dict[str, Any]:
 
 
 def _put(s: Schedule, document: dict[str, Any], parts: tuple[str, ...], resources: Any, sass: str, table: str) -> None:
-    """Print the parts that were asked for, with an empty line between them."""
+    """Print the requested parts, separated by empty lines."""
     only = list(dict.fromkeys(parts)) or [*(["resources"] if resources else []), *(["sass"] if sass else [])]
     resources = {k: v for k, v in (resources or {}).items() if k != "kernels"}
     about = "\n".join(f"{k:13} {plainly(v)}" for k, v in resources.items())

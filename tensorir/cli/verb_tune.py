@@ -65,7 +65,7 @@ def run(
 
 
 def _make(folder: str) -> None:
-    """The folder for results: what cannot be written is known before anything is measured."""
+    """Create the results folder, so that an unwritable one is noticed before measuring."""
     try:
         Path(folder).mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -79,7 +79,7 @@ def _one(work: Workload, device: str | None, began: float, given: dict[str, Any]
 
 
 def _several(device: str | None) -> Any:
-    """The names of ``--device``; a single one as it is."""
+    """Device name or list of names from ``--device``."""
     return device.split(",") if device and "," in device else device
 
 
@@ -87,7 +87,7 @@ def _set(
     works: list[Workload], weights: list[float], device: str | None, began: float, regret: float | None,
     folder: str | None, as_json: bool, given: dict[str, Any],
 ) -> int:  # fmt: skip
-    """Several shapes under one budget."""
+    """Tune several shapes and print the result; returns the exit code."""
     with watch_set(given.pop("progress"), works, weights, given["budget"], began) as seen:
         spec = _spec(given, began, seen.on_trial)
         found = tune_set(works, weights, _several(device), spec, REGRET if regret is None else regret)
@@ -117,7 +117,7 @@ def _spec(given: dict[str, Any], started: float, on_trial: Callable[[Any], objec
 
 
 def _code(outcomes: Sequence[TuneOutcome], again: Callable[[TuneOutcome, str], str]) -> int:
-    """The exit code; again: the command that repeats a trial."""
+    """Exit code of outcomes; again: function that gives the command to repeat a trial"""
     code = common.OK
     for outcome in outcomes:
         if outcome.error is not None:
@@ -146,7 +146,7 @@ def _say_why(outcome: TuneOutcome, again: Callable[[TuneOutcome, str], str]) -> 
 
 
 def _dry(works: list[Workload], device: str | None, spec: RunSpec, as_json: bool) -> int:
-    """Spaces that a run would search, what of the log it would reuse, and the default; nothing is measured."""
+    """Print the spaces to search, reusable results and the default, without measuring."""
     documents = []
     target, about = _target(next(iter(device_names(_several(device))), None))
     for work in works:
@@ -184,7 +184,7 @@ def _dry(works: list[Workload], device: str | None, spec: RunSpec, as_json: bool
 def _reused(
     work: Workload, spec: RunSpec, spaces: Mapping[str, Space], about: Mapping[str, object] | None
 ) -> int | None:
-    """Number of results of the log that a run on a device would start with; None where it is not here."""
+    """Number of reusable log results; None if the device is absent."""
     if about is None:
         return None
     target = Target.parse(str(about["target"]))
@@ -196,7 +196,7 @@ def _reused(
 
 
 def _target(device: str | None) -> tuple[Target, dict[str, object] | None]:
-    """The target of a run on a device, and the device; where it is not here, its name's target and a message."""
+    """(target, device description) of a run; for an absent device the target by name, None, and a message."""
     try:
         opened = open_device(device)
         return replace(opened.target, device=""), describe(opened)
@@ -210,7 +210,7 @@ def _target(device: str | None) -> tuple[Target, dict[str, object] | None]:
 
 
 class SetWatch:
-    """The callback of a run; this one is silent."""
+    """Callbacks of a run over several shapes; the base class is silent."""
 
     def __init__(
         self, works: Sequence[Workload], weights: Sequence[float], budget_s: float | None, started: float
@@ -221,22 +221,24 @@ class SetWatch:
         self.name = works[0].name
 
     def on_trial(self, record: Record) -> None:
-        """Take in a trial of any of the shapes."""
+        """Note a trial of any shape."""
         self.show(self.state.add(record))
 
     def show(self, better: bool) -> None:
-        """After each trial."""
+        """Called after each trial; ``better``: it improved the total"""
 
     def close(self) -> None:
-        """The end of the run."""
+        """Called at the end of the run."""
 
     def line(self) -> str:
-        """``[   12s] 37 trials, 23 of 23 shapes  total 12.34 ms (first 15.02 ms)  | ok 36  wrong 1 | eta 48s``."""
+        """Progress line ``[   12s] 37 trials, 23 of 23 shapes  total 12.34 ms (first 15.02 ms)  | ok 36  wrong 1 | eta
+        48s``.
+        """
         return set_line(self.state, time.monotonic() - self.started)
 
 
 class PlainSet(SetWatch):
-    """A line every other second when something improved, and one every ten seconds."""
+    """Prints a line on improvement (every 2 s at most), else every ten seconds."""
 
     def show(self, better: bool) -> None:
         since = time.monotonic() - self._said
@@ -246,7 +248,7 @@ class PlainSet(SetWatch):
 
 
 class LiveSet(SetWatch):
-    """A panel that is redrawn, and erased at the end."""
+    """Redraws a panel, erased at the end."""
 
     def __init__(
         self, works: Sequence[Workload], weights: Sequence[float], budget_s: float | None, started: float
@@ -272,13 +274,13 @@ class LiveSet(SetWatch):
 def watch_set(
     mode: str, works: Sequence[Workload], weights: Sequence[float], budget_s: float | None, started: float
 ) -> closing[SetWatch]:
-    """The watcher for ``--progress``, closed at the end of a ``with``."""
+    """SetWatch for ``--progress``, as a context manager."""
     kinds: dict[str, type[SetWatch]] = {"live": LiveSet, "plain": PlainSet, "none": SetWatch}
     return closing(kinds[mode_for(mode)](works, weights, budget_s, started))
 
 
 class Watch:
-    """Callbacks of a run; this one is silent."""
+    """Callbacks of a run; the base class is silent."""
 
     def __init__(
         self, work: Workload, trials: int | None, budget_s: float | None, started: float, log: str = ""
@@ -303,16 +305,16 @@ class Watch:
         self.state.add(record)
 
     def failed_default(self, record: Record) -> str:
-        """A line where this is the default's record, and it failed; nothing otherwise."""
+        """Message if the record is the default's and failed; "" otherwise."""
         failed = record.status != "ok" and key_of(record) == self._default
         return f"default  {without_default(record)}" if failed else ""
 
     def close(self) -> None:
-        """The end of the run."""
+        """Called at the end of the run."""
 
 
 class Plain(Watch):
-    """One line per improvement and one every ten seconds."""
+    """Prints a line per improvement, else every ten seconds."""
 
     def on_start(self, device: Mapping[str, object], spaces: Mapping[str, Space], reused: int) -> None:
         super().on_start(device, spaces, reused)
@@ -331,7 +333,7 @@ class Plain(Watch):
 
 
 class Live(Watch):
-    """A panel that is redrawn, and erased at the end."""
+    """Redraws a panel, erased at the end."""
 
     def __init__(
         self, work: Workload, trials: int | None, budget_s: float | None, started: float, log: str = ""
@@ -367,7 +369,7 @@ class Live(Watch):
 def head(
     work: Workload, device: Mapping[str, object], spaces: Mapping[str, Space], reused: int, log: str = ""
 ) -> list[str]:
-    """The subject and place of the search; with a log, the best that is known already."""
+    """Header lines: workload, device, spaces, and the log's best."""
     configs = sum(s.size for s in spaces.values())
     legal = sum(len(s.legal) for s in spaces.values())
     where = f"{device.get('id')} {device.get('name')} ({device.get('platform')})"
@@ -379,7 +381,7 @@ def head(
 
 
 def known_best(work: Workload, device: Mapping[str, object], log: str) -> list[str]:
-    """A line about the fastest configuration that the log knows for this device; none where all of them failed."""
+    """Line about the log's best configuration for this device; [] if there is none."""
     found = choices(work, identity_of(work, device), log_for(work, log, device), most=1)[:1]
     return [
         f"known  best {between(c.time_s, c.low_s, c.high_s)}  {c.record.template}: "
@@ -389,7 +391,7 @@ def known_best(work: Workload, device: Mapping[str, object], log: str) -> list[s
 
 
 def mode_for(mode: str) -> str:
-    """The meaning of "auto" on this terminal."""
+    """Progress mode, "auto" resolved for this terminal."""
     if mode != "auto":
         return mode
     plain = bool(os.environ.get("NO_COLOR") or os.environ.get("CI") or os.environ.get("TERM") == "dumb")
@@ -399,6 +401,6 @@ def mode_for(mode: str) -> str:
 def watch(
     mode: str, work: Workload, trials: int | None, budget_s: float | None, started: float, log: str = ""
 ) -> closing[Watch]:
-    """The watcher for ``--progress``, closed at the end of a ``with``; log: where earlier results are."""
+    """Watch for ``--progress``, as a context manager; log: path of earlier results"""
     kinds: dict[str, type[Watch]] = {"live": Live, "plain": Plain, "none": Watch}
     return closing(kinds[mode_for(mode)](work, trials, budget_s, started, log))

@@ -49,7 +49,7 @@ def freeze(workload: tuple[str, ...], output: str, log: str, as_json: bool) -> i
 
 
 def _may_replace(path: Path) -> None:
-    """Refuse to overwrite what is not a frozen file."""
+    """Refuse to overwrite a file that is no frozen file."""
     try:
         with open_regular(path) as file:
             other = file.read(1) != b"" and (file.seek(0), frozen_records(file))[1] is None
@@ -71,7 +71,7 @@ def verify(log: str, as_json: bool) -> int:
 
 
 class _Regenerate:
-    """The digest of the source that this version makes for a record; None for workloads of users' files."""
+    """Function from a record to the SHA-256 of its present source; None for user-defined workloads."""
 
     def __init__(self) -> None:
         self._works: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""The verbs of the command line with their options and help; the work of each is imported when it is called."""
+"""Declarations of all commands with options and help; implementations are imported when called."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ def _section(name: str) -> str:
 
 
 class Verb(click.Command):
-    """A verb; its options by what they are about, and one that is spelt like one of its own is asked about.
+    """A command with grouped options and spelling suggestions.
 
-    work: takes what the options were given by their names, and returns the exit code
-    text: what its help says
+    work: function of option values by name, returns the exit code
+    text: help text
     """
 
     def __init__(self, name: str, work: Callable[..., Any], text: str, *options: click.Parameter) -> None:
@@ -400,5 +400,5 @@ VERBS: dict[str, click.Command] = {
 
 
 def verb_called(name: str) -> click.Command:
-    """The verb of that name; ``main`` lists them."""
+    """The command of that name."""
     return VERBS[name]

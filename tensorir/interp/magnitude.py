@@ -241,5 +241,5 @@ class _Magnitude:
 
 
 def _bits_of(size: float) -> float:
-    """2**n - 1 >= ``size``: largest magnitude with as many bits."""
+    """Least power of two above ``size``: bounds signed integers with as many bits."""
     return ldexp(1.0, int(size).bit_length()) if size < _BEYOND_DTYPES else _BEYOND_DTYPES

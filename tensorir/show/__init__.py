@@ -1,1 +1,1 @@
-"""Displays for notebooks: every public object as static HTML, and the live cell of a tuning run."""
+"""Notebook displays: static HTML of public objects, and a live cell during tuning."""

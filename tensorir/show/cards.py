@@ -1,4 +1,4 @@
-"""One card for each kind of public object, from the pieces; a schedule's has its loop tree, folding at every level."""
+"""HTML cards, one per kind of public object; a schedule's shows its foldable loop tree."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def html_of(x: object) -> str:
 
 @singledispatch
 def card_of(x: object) -> Html:
-    """The card of ``x``: of what has no other, its fields."""
+    """HTML card of ``x``; objects without a special card show their fields."""
     rows = {name: code(short(value)) for name, value in fields_of(x).items()}
     said = str(x)
     plain = "\n" in said or (bool(rows) and said == repr(x))
@@ -86,7 +86,7 @@ def card_of(x: object) -> Html:
 
 
 def _bare(x: Any, said: str) -> str:
-    """Without the name of its class, which stands before it."""
+    """``said`` without the class name of ``x`` in front."""
     begin = f"<{type(x).__name__} "
     return said[len(begin) : -1] if said.startswith(begin) else said
 
@@ -160,7 +160,7 @@ def _source_or_why(s: Schedule, language: str) -> Html:
 
 
 def _steps(steps: Trace) -> Html:
-    """One step a line, the last one marked; reasons and the user's lines where they are not the step's before."""
+    """HTML list of steps, one per line, the last marked, with reasons and user lines where they change."""
     lines, before = list[Html](), ""
     for s, why in steps.reasoned():
         line = s.where.partition(": ")[0].rpartition("/")[2]
@@ -411,7 +411,7 @@ def _(x: TuneOutcome) -> Html:
 
 
 def _curve(x: TuneOutcome) -> Html:
-    """The trials with the best marked, next to the library; hovering says which each is."""
+    """SVG of trial times with the best marked, next to the library's."""
 
     def told(n: int) -> str:
         r = x.records[n]
@@ -427,7 +427,7 @@ def _curve(x: TuneOutcome) -> Html:
 
 
 def outcome_table(x: TuneOutcome) -> Html:
-    """The result, next to the default and the library."""
+    """HTML table of the best, the default and the library."""
     rows: dict[str, Any] = {}
     if x.best is not None:
         rows |= {"best": _timed(x.best), "configuration": code(_config(x.best))}
@@ -484,7 +484,7 @@ def _kernels(x: Portfolio) -> Html:
 
 
 def schedule_tree(s: BaseSchedule) -> Html:
-    """The tree of a schedule with footprints, the lines that its last step made marked."""
+    """HTML loop tree of a schedule with footprints, lines of the last step marked."""
     now = text(s.program).splitlines()
     new: set[int] = set()
     if s.trace:
@@ -495,7 +495,7 @@ def schedule_tree(s: BaseSchedule) -> Html:
 
 
 def origins(steps: Sequence[Step], loops: Iterable[str]) -> dict[str, str]:
-    """By loop: the axis that it comes from, and the steps by which, the last one first."""
+    """{loop: text of its original axis and the steps that made it, latest first}."""
     made = {name: step for step in steps for name in step.out}
 
     def lines(name: str, deep: int) -> list[str]:
@@ -519,9 +519,9 @@ def tree(
     new: Iterable[int] = (),
     told: Mapping[str, str] | None = None,
 ) -> Html:
-    """Indented lines as nested folds.
+    """HTML of indented lines as nested folds.
 
-    notes: what to print after the loop of a name; new: lines to mark; told: what hovering over the loop of a name says
+    notes: {loop: text after its line}; new: numbers of lines to mark; told: {loop: tooltip}
     """
     notes, told, marked = notes or {}, told or {}, set(new)
     depths = [len(line) - len(line.lstrip()) for line in lines]
@@ -554,9 +554,7 @@ def tree(
 
 
 def footprints(program: Tree) -> dict[str, str]:
-    """By loop: the box of each buffer that one iteration touches, and the bytes of all; of loops whose extents, and
-    those of the loops around and below them, are known.
-    """
+    """{loop: text of the boxes and bytes touched by one iteration}, for loops with known extents."""
     index = index_of(program)
     if any(not isinstance(x.extent, Const) for x in index.loops.values()):
         return {}
@@ -578,7 +576,7 @@ def footprints(program: Tree) -> dict[str, str]:
 
 
 def _homes(index: Index, accesses: Mapping[Stage, list[tuple[Buffer, tuple[Expr, ...]]]]) -> dict[Buffer, Loop]:
-    """For each local buffer the innermost loop around all that touches it, if any: above that it is made anew."""
+    """{local buffer: innermost loop that contains all its accesses}."""
     around: dict[Buffer, list[Loop]] = {}
     for s, found in accesses.items():
         above = index.above(s)

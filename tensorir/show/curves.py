@@ -1,4 +1,4 @@
-"""Measurements as inline SVG: axes with units, dots, a curve."""
+"""SVG plots of measurements: axes with units, dots, curves."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
 
 @dataclass(frozen=True)
 class Scale:
-    """Values between ``low`` and ``high``, of what ``label`` says.
+    """An axis from ``low`` to ``high`` with text ``label``.
 
-    logarithmic: equal factors take equal lengths
-    unit:        what one of the numbers next to the axis stands for, and its name
-    places:      the values are whole numbers, from 1
+    logarithmic: log scale
+    unit:        (size of the axis unit, its name)
+    places:      integer axis, from 1
     """
 
     label: str
@@ -33,22 +33,22 @@ class Scale:
 
     @classmethod
     def count(cls, label: str, n: int) -> Scale:
-        """``n`` places."""
+        """Integer axis from 1 to ``n``."""
         return cls(label, 0.5, n + 0.5, places=True)
 
     @classmethod
     def time(cls, label: str, low: float, high: float, logarithmic: bool = False) -> Scale:
-        """Seconds, marked in the unit that suits them."""
+        """Axis of seconds, labelled in a suitable unit."""
         typical = math.sqrt(low * high) if logarithmic else high / 2
         return cls(label, low, high, logarithmic, next((u for u in _UNITS if typical >= u[0]), _UNITS[-1]))
 
     def share(self, value: float) -> float:
-        """Position of a value along the axis, 0 to 1; values outside are put at its ends."""
+        """Position of ``value`` along the axis, clamped to [0, 1]."""
         f: Callable[[float], float] = math.log if self.logarithmic else float
         return (f(min(max(value, self.low), self.high)) - f(self.low)) / (f(self.high) - f(self.low))
 
     def marks(self) -> list[tuple[float, str]]:
-        """Values to mark, and what to write there."""
+        """(value, label) of tick marks."""
         if self.places:
             n = round(self.high - 0.5)
             step = max(1, math.ceil(n / 8))
@@ -66,22 +66,22 @@ class Scale:
 
 @dataclass(frozen=True)
 class Axes:
-    """From measurements to pixels."""
+    """Two Scales, mapped to pixels."""
 
     across: Scale
     up: Scale
     height: int = HEIGHT
 
     def x(self, value: float) -> float:
-        """Pixels from the left."""
+        """Pixels from the left edge."""
         return LEFT + (WIDTH - LEFT - RIGHT) * self.across.share(value)
 
     def y(self, value: float) -> float:
-        """Pixels from the top."""
+        """Pixels from the top edge."""
         return TOP + (self.height - TOP - BOTTOM) * (1 - self.up.share(value))
 
     def drawn(self, title: str) -> str:
-        """Both axes with marks, labels and a title."""
+        """SVG of both axes with ticks, labels and title."""
         right, bottom = WIDTH - RIGHT, self.height - BOTTOM
         out = [f'<text x="{LEFT}" y="13">{html(title)}</text>']
         out.append(f'<path class="tir-axis" d="M{LEFT} {TOP}V{bottom}H{right}"/>')
@@ -99,7 +99,7 @@ class Axes:
 
 
 def marks(low: float, high: float, logarithmic: bool = False) -> list[float]:
-    """Three to seven round numbers between two."""
+    """Three to seven round numbers between ``low`` and ``high``."""
     if logarithmic:
         first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
         for kinds in ((1, 2, 5), (1, 3), (1,)):
@@ -115,19 +115,19 @@ def marks(low: float, high: float, logarithmic: bool = False) -> list[float]:
 
 
 def svg(label: str, *parts: str, width: int = WIDTH, height: int = HEIGHT) -> Html:
-    """A picture; label: what it shows, for who does not see it."""
+    """An SVG image; label: description for screen readers"""
     box = f'viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img"'
     return Html(f'<svg xmlns="http://www.w3.org/2000/svg" {box} aria-label="{html(label)}">{"".join(parts)}</svg>')
 
 
 def dot(x: float, y: float, told: str = "", kind: str = "dot", mark: str = "") -> str:
-    """A measurement; told: what hovering over it says; mark: attributes by which scripts find it."""
+    """SVG dot of a measurement; told: tooltip; mark: attributes for scripts"""
     shape = f'class="tir-{kind}"{mark} cx="{x:.1f}" cy="{y:.1f}" r="{2 if kind == "dot" else 6}"'
     return f"<circle {shape}><title>{html(told)}</title></circle>" if told else f"<circle {shape}/>"
 
 
 def thin(n: int, most: int = MAX_DOTS) -> range:
-    """Every so many-th place, so that there are not too many."""
+    """Evenly spaced indices below ``n``, about ``most`` of them."""
     return range(0, n, max(1, math.ceil(n / most)))
 
 
@@ -138,10 +138,10 @@ def best_so_far(
     other: tuple[str, float] | None = None,
     most: int = MAX_DOTS,
 ) -> Html:
-    """The best time over the trials; None for a trial that failed, a cross below the others. Empty without any time.
+    """SVG of the best time after each trial; failed trials (None) as crosses. "" without any time.
 
-    chosen: the place of the one that is used in the end; told: what hovering over a place says
-    other:  a name and a time to compare with: a line
+    chosen: index of the configuration finally used; told: function from an index to its tooltip
+    other:  (name, seconds) drawn as a line
     """
     seconds = [max(t, LEAST_S) if t else None for t in seconds]
     known = [t for t in seconds if t]
@@ -186,7 +186,7 @@ def _place(axes: Axes, n: int, t: float | None, told: Callable[[int], str] | Non
 
 
 def samples(seconds: Sequence[float], low_s: float, median_s: float, high_s: float) -> Html:
-    """Samples in the order of measurement, with their median and its interval."""
+    """SVG of samples in measurement order, with median and interval."""
     least, most = min(seconds), max(seconds)
     spare = 0.08 * (most - least) or 0.05 * most or 1e-9
     axes = Axes(Scale.count("sample", len(seconds)), Scale.time("time per call", least - spare, most + spare))

@@ -1,4 +1,4 @@
-"""The figures of a report: shares of the peaks, importance of knobs, configurations across their knobs."""
+"""SVG figures of a report: roofline, importance of knobs, parallel coordinates of configurations."""
 
 from __future__ import annotations
 
@@ -21,9 +21,7 @@ RATIO_AXIS_END = 10.0  # the ends of the little axis of a ratio, and one over it
 
 @dataclass(frozen=True)
 class Point:
-    """A workload in a roofline: operations for each byte that must move, and operations a second of its best kernel,
-    with the ends of its interval.
-    """
+    """A workload in a roofline: flops per byte, and flop/s of its best kernel with interval."""
 
     name: str
     intensity: float
@@ -35,7 +33,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Roof:
-    """Peak operations and bytes a second of a device, and their source."""
+    """A device's peak flop/s and bytes/s, with their source."""
 
     flops: float
     bytes_s: float
@@ -43,13 +41,13 @@ class Roof:
     measured: bool = True
 
     def at(self, intensity: float) -> tuple[float, str]:
-        """Operations a second at most, and which of the two limits them."""
+        """(maximum flop/s at ``intensity`` flops per byte, the limiting resource)."""
         moving = self.bytes_s * intensity
         return min(moving, self.flops), "memory" if moving < self.flops else "arithmetic"
 
 
 def roofline(points: Sequence[Point], roof: Roof | None) -> Html:
-    """Operations a second against operations a byte: the best of each workload, and its default, under the roof."""
+    """SVG roofline: flop/s over flops per byte of each workload's best and default."""
     rates = [r for p in points for r in (p.best, p.default) if r]
     left, right = min(p.intensity for p in points) / 4, max(p.intensity for p in points) * 4
     low, high = min(rates) / 3, max(rates) * 3
@@ -100,7 +98,7 @@ def _roof(axes: Axes, roof: Roof, knee: float) -> str:
 
 
 def importances(found: Sequence[Importance]) -> Html:
-    """Bars: the share of the variance of log time that each knob alone explains, with whiskers."""
+    """SVG bars of each knob's explained share of log-time variance, with intervals."""
     shown = list(found)[:MOST_KNOBS]
     left, row, top = 190, 19, 22
     bottom = top + row * len(shown)
@@ -129,9 +127,9 @@ def importances(found: Sequence[Importance]) -> Html:
 def parallel(
     trials: Sequence[Record], places: Sequence[int], best: str, told: Callable[[int], str], most: int = MOST_LINES
 ) -> Html:
-    """One line for each configuration of one template across its knobs: the faster the stronger, the best marked.
+    """SVG parallel coordinates: one line per configuration across its knobs, faster ones stronger, the best marked.
 
-    trials: valid ones; places: by which ``told``, what hovering says, knows them; best: the id of the one to mark
+    trials: valid ones; places: their indices for ``told``, the tooltip function; best: id of the marked one
     """
     names = knobs(trials)[:MOST_KNOBS]
     values = [levels(trials, name) for name in names]
@@ -171,7 +169,7 @@ def _strong(rank: int, kept: Sequence[int]) -> str:
 
 
 def ratio_bar(ratio: Ratio) -> Html:
-    """A ratio and its interval on a small logarithmic axis around 1."""
+    """SVG of a ratio with interval on a small log axis around 1."""
     scale = Scale("", 1 / RATIO_AXIS_END, RATIO_AXIS_END, logarithmic=True)
     width, height = 130, 16
 
@@ -192,11 +190,11 @@ def ratio_bar(ratio: Ratio) -> Html:
 
 
 def word(value: object) -> str:
-    """The value of a knob, as in ``tile=8``."""
+    """Text of a knob's value, as in ``tile=8``."""
     return str(value).replace(" ", "")
 
 
 def short(text: str, most: int = LABEL_CHARACTERS) -> str:
-    """A label."""
+    """``text`` shortened to a label."""
     text = printable(text)
     return text if len(text) <= most else text[: most - 1] + "…"

@@ -1,4 +1,4 @@
-"""The live cell of a tuning run in a notebook: one display, renewed while it runs, that then holds the outcome."""
+"""Live notebook cell of a tuning run, updated while it runs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Put = Callable[[str, str], object]
 
 
 class Single:
-    """The run of one workload as heard so far."""
+    """State of one workload's run, fed by callbacks."""
 
     def __init__(self, work: Work, spec: RunSpec) -> None:
         self.title, self.device, self.failed = work.title, "", ""
@@ -38,25 +38,25 @@ class Single:
         self.seconds: list[float | None] = []
 
     def on_start(self, device: Mapping[str, object], spaces: Mapping[str, object], reused: int) -> None:
-        """The device, and how many results are known."""
+        """Note the device and the number of reused results."""
         self.device = str(device.get("name", ""))
         self.state.start(device, reused)
 
     def on_peer(self, peer: Mapping[str, object]) -> None:
-        """The library's time."""
+        """Note the library's time."""
         self.state.hear(peer)
 
     def on_trial(self, record: Record) -> None:
-        """A trial."""
+        """Note a trial."""
         self.state.add(record)
         self.seconds.append(record.steady_s if record.status == "ok" else None)
 
     def line(self, elapsed_s: float) -> str:
-        """All of it in a line."""
+        """Progress line."""
         return line(self.state, elapsed_s)
 
     def html(self, elapsed_s: float) -> Html:
-        """A table, and the curve of the best time."""
+        """HTML table and curve of the best time."""
         s, left = self.state, eta(self.state, elapsed_s)
         best = ratio = None
         if s.best is not None:
@@ -77,22 +77,22 @@ class Single:
 
 
 class Several:
-    """The run of several shapes as heard so far."""
+    """State of a run over several shapes, fed by callbacks."""
 
     def __init__(self, works: Sequence[Work], weights: Sequence[float], spec: RunSpec) -> None:
         self.title = works[0].name
         self.state = SetProgress({w.title: x for w, x in zip(works, weights, strict=True)}, spec.budget_s)
 
     def on_trial(self, record: Record) -> None:
-        """A trial of any shape."""
+        """Note a trial of any shape."""
         self.state.add(record)
 
     def line(self, elapsed_s: float) -> str:
-        """All of it in a line."""
+        """Progress line."""
         return set_line(self.state, elapsed_s)
 
     def html(self, elapsed_s: float) -> Html:
-        """A table."""
+        """HTML table."""
         s = self.state
         rows = {
             "elapsed": _elapsed(elapsed_s, None if s.budget_s is None else max(0.0, s.budget_s - elapsed_s)),
@@ -108,7 +108,7 @@ def _elapsed(elapsed_s: float, left_s: float | None) -> str:
 
 
 class LiveCell:
-    """Renews what ``heard`` tells until it is closed; from a thread, for a trial may take long."""
+    """Thread that refreshes a notebook display from ``heard`` until closed."""
 
     def __init__(self, heard: Single | Several, put: Put, clock: Callable[[], float] = time.monotonic) -> None:
         self.heard, self.put, self.clock = heard, put, clock
@@ -116,7 +116,7 @@ class LiveCell:
         self._thread = threading.Thread(target=contextvars.copy_context().run, args=(self._run,), daemon=True)
 
     def listening(self, spec: RunSpec) -> RunSpec:
-        """RunSpec whose callbacks tell this cell too."""
+        """``spec`` with callbacks that also feed this cell."""
         heard: dict[str, Any] = {}
         for name in ("on_start", "on_peer", "on_trial"):
             if (mine := getattr(self.heard, name, None)) is not None:
@@ -133,7 +133,7 @@ class LiveCell:
         return called
 
     def renew(self) -> None:
-        """Show what is known now."""
+        """Refresh the display now."""
         with self._lock:
             elapsed = self.clock() - self._started
             shown = self.heard.html(elapsed), self.heard.line(elapsed)
@@ -154,7 +154,7 @@ class LiveCell:
 
 
 def watched(heard: Single | Several, spec: RunSpec, run: Callable[[RunSpec], T]) -> T:
-    """The result of ``run``; in a notebook with a live cell meanwhile, which shows it in the end."""
+    """Result of ``run``; in a notebook, with a live cell that finally shows the result."""
     put = screen() if spec.live else None
     if put is None:
         return run(spec)
@@ -166,14 +166,14 @@ def watched(heard: Single | Several, spec: RunSpec, run: Callable[[RunSpec], T])
 
 
 def _notebook() -> Any:
-    """IPython's shell where it belongs to a notebook; None elsewhere. IPython is not imported for it."""
+    """IPython's shell in a notebook, else None; does not import IPython."""
     ipython = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
     return shell if hasattr(shell, "kernel") else None
 
 
 def screen() -> Put | None:
-    """One display of the running cell; None where there is no notebook."""
+    """Function that updates one display of the running cell; None outside notebooks."""
     if _notebook() is None:
         return None
     handle = import_module("IPython.display").display({"text/plain": ""}, raw=True, display_id=True)
@@ -195,7 +195,7 @@ def _stay(outcome: Any, put: Put) -> None:
 
 
 def give_way(x: object) -> None:
-    """Empty the live cell that shows ``x`` when the cell that made it shows it itself: one table is left of both."""
+    """Clear the live cell of ``x`` if the user's cell displays ``x`` itself."""
     shell = _notebook()
     for shown, count, put in _stays:
         if shown() is x and shell is not None and shell.execution_count == count:

@@ -1,4 +1,4 @@
-"""The pieces of every card: header, table, fold, coloured text. Anything but ``Html`` gets escaped."""
+"""HTML building blocks of cards (header, table, fold, code); all text but ``Html`` is escaped."""
 
 from __future__ import annotations
 
@@ -13,69 +13,69 @@ from tensorir.errors import printable
 
 
 class Html(str):
-    """Text that is markup already."""
+    """A string of HTML markup."""
 
     __slots__ = ()
 
 
 def html(x: object) -> Html:
-    """``x`` as markup: what is not ``Html`` is escaped."""
+    """``x`` as Html, escaped unless it is Html already."""
     return x if isinstance(x, Html) else Html(escaped(str(x)))
 
 
 def escaped(text: str) -> str:
-    """``text`` without markup, and with what terminals are spared (NUL, ESC, U+202E) spelt out as there."""
+    """``text`` HTML-escaped, control characters spelled out."""
     return escape(printable(text.expandtabs()))
 
 
 @functools.cache
 def style(*more: str) -> Html:
-    """The stylesheet, which each card brings along: a saved notebook has no other place for it; and others after it."""
+    """Stylesheet element, embedded in each card, plus the named further ones."""
     text = "".join(file(name) for name in ("style.css", *more))
     small = re.sub(r"/[*].*?[*]/|\n *", "", text)
     return Html(f"<style>{small}</style>")
 
 
 def file(name: str) -> str:
-    """The text of a file in this folder."""
+    """Text of a file in this folder."""
     return files("tensorir.show").joinpath(name).read_text(encoding="utf-8")
 
 
 def card(kind: str, title: object, *parts: object) -> Html:
-    """A header of one line, and what follows it."""
+    """HTML card with a one-line header."""
     head = f'<div class="tir-head"><b>{html(kind)}</b>{html(title)}</div>'
     return Html(f'<div class="tir">{style()}{head}{"".join(map(html, parts))}</div>')
 
 
 def code(text: object) -> Html:
-    """Words of a program, in one line."""
+    """Inline code."""
     return Html(f"<code>{html(text)}</code>")
 
 
 def dim(text: object) -> Html:
-    """Text of less weight."""
+    """De-emphasized text."""
     return coloured(text, "dim")
 
 
 def coloured(text: object, colour: str) -> Html:
-    """Text in one of the stylesheet's colours."""
+    """Text in a stylesheet colour."""
     return Html(f'<span class="tir-{colour}">{html(text)}</span>')
 
 
 def joined(parts: Iterable[object], between: str = ", ") -> Html:
-    """Pieces in a row."""
+    """HTML pieces joined by ``between``."""
     return Html(escaped(between).join(map(html, parts)))
 
 
 def table(rows: Mapping[str, object]) -> Html:
-    """Names and values; what is None or empty is left out."""
+    """Two-column table; empty values are omitted."""
     kept = {name: v for name, v in rows.items() if v is not None and v != ""}
     cells = "".join(f"<tr><th>{html(name)}</th><td>{html(v)}</td></tr>" for name, v in kept.items())
     return Html(f"<table>{cells}</table>" if kept else "")
 
 
 def grid(header: Sequence[str], rows: Iterable[Sequence[object]]) -> Html:
-    """Columns under a header; numbers are set right."""
+    """Table with a header row; numbers right-aligned."""
 
     def cell(value: Any) -> str:
         kind = ' class="tir-number"' if isinstance(value, int | float) else ""
@@ -87,17 +87,17 @@ def grid(header: Sequence[str], rows: Iterable[Sequence[object]]) -> Html:
 
 
 def wide(body: Html) -> Html:
-    """A box to scroll along where its content is wider than the page."""
+    """Horizontally scrollable box."""
     return Html(f'<div class="tir-table">{body}</div>' if body else "")
 
 
 def fold(title: object, body: object) -> Html:
-    """A part to open on demand."""
+    """Collapsible section."""
     return Html(f'<details class="tir-fold"><summary>{html(title)}</summary>{html(body)}</details>' if body else "")
 
 
 def pre(text: object) -> Html:
-    """Lines as they are."""
+    """Preformatted text."""
     return Html(f"<pre>{html(text)}</pre>" if text else "")
 
 
@@ -113,12 +113,12 @@ _BOUND = {"block": "block", "thread": "thread", "vectorize": "vector", "unroll":
 
 
 def source(text: str) -> Html:
-    """Text of kernels with its words coloured."""
+    """Kernel text with syntax colours."""
     return _coloured(text, _C)
 
 
 def words(text: str) -> Html:
-    """Lines of a loop tree, steps or expressions with their words coloured."""
+    """Loop tree, steps or expressions with syntax colours."""
     return _coloured(text, _TREE)
 
 
@@ -138,14 +138,14 @@ def _coloured(text: str, pattern: re.Pattern[str]) -> Html:
 
 
 def changes(text: str) -> Html:
-    """A unified diff with what came and what went coloured."""
+    """Unified diff with added and removed lines coloured."""
     kinds = {"+": "add", "-": "gone", "@": "dim"}
     lines = [x for x in text.splitlines() if x.strip() not in ("---", "+++")]  # of files that have no names
     return joined((coloured(x, kinds[x[0]]) if x[:1] in kinds else x for x in lines), "\n")
 
 
 def size(nbytes: float) -> str:
-    """``512 B``, ``32 KiB``, ``1.5 MiB``."""
+    """Text of a byte count: ``512 B``, ``32 KiB``, ``1.5 MiB``."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if nbytes < 1024 or unit == "GiB":
             return f"{nbytes:.4g} {unit}"
