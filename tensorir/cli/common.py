@@ -44,7 +44,7 @@ def no_such(what: str, name: str, legal: Collection[str], others: str = "") -> S
 
 
 def did_you_mean(word: str, legal: Sequence[str]) -> str:
-    """ " did you mean …?" text for a misspelled word; "" if nothing is similar."""
+    """Text such as `` Did you mean 'split'?`` for a misspelled word; "" if nothing is similar."""
     near = nearest(word, legal, 2)
     return f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
 

@@ -1,1 +1,1 @@
-"""Engines: how products are multiplied on each kind of target, by configurations that a model judges."""
+"""Engines: tiled schedules of matrix products per target, with knobs and performance models."""

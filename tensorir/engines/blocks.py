@@ -1,4 +1,4 @@
-"""Common code of templates for GPUs: the number of blocks that a grid has room for, and the start of a space."""
+"""Helpers of GPU engines: grid binding, and choice of a start configuration."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ ROOMY = 48 * 1024
 
 
 def bind_grid(s: BaseSchedule, z: Sequence[str], y: Sequence[str], x: Sequence[str]) -> str:
-    """Bind nested loops to the axes of the grid, outermost first, and return the one of ``block.x``: those of ``z`` and
-    of ``y`` are joined to it where their own axis has no room for as many.
+    """Bind nested loops to grid axes z, y, x, outermost first; returns the ``block.x`` loop. Loops too long for z or y
+    are fused into x.
     """
     _, most_y, most_z = s.target.max_grid
     above, below, along = list(z), list(y), list(x)
@@ -36,7 +36,7 @@ def bind_grid(s: BaseSchedule, z: Sequence[str], y: Sequence[str], x: Sequence[s
 
 
 def has_room(target: Target, z: int, y: int, x: int) -> bool:
-    """True when ``bind_grid`` finds an axis for so many blocks."""
+    """True if ``bind_grid`` can place grids of this size."""
     most_x, most_y, most_z = target.max_grid
     return (z * y * x if z > most_z else y * x if y > most_y else x) <= most_x
 
@@ -46,12 +46,12 @@ def _blocks(s: BaseSchedule, loops: Sequence[str]) -> int:
 
 
 def extent_of(s: BaseSchedule, loop: str) -> int:
-    """Iterations of a loop."""
+    """Extent of a loop."""
     return as_int(s.index.loops[str(loop)].extent)
 
 
 def joint(s: BaseSchedule, loops: Sequence[str]) -> str:
-    """Several loops in one."""
+    """Fuse several loops; returns the name of the result."""
     one = loops[0]
     for loop in loops[1:]:
         one = s.fuse(one, loop)
@@ -60,8 +60,8 @@ def joint(s: BaseSchedule, loops: Sequence[str]) -> str:
 
 def start(knobs: Knobs, where: Mapping[str, Callable[[Config], object]], shared_bytes: Callable[[Config], int],
           wanted: Config | None = None) -> Config | None:  # fmt: skip
-    """The start of a space: ``wanted`` if it is legal and roomy, else the first legal configuration that is roomy,
-    else the one that needs the least shared memory; None where nothing is legal.
+    """Start configuration: ``wanted`` if legal and modest in shared memory, else the first such, else the one with
+    least shared memory; None if none is legal.
     """
     if wanted is not None and shared_bytes(wanted) <= ROOMY and all(test(wanted) for test in where.values()):
         return wanted

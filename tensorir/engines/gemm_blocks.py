@@ -1,4 +1,4 @@
-"""Blocks of a tiled product on GPUs: in which order they are walked, and how many share one tile's reduction.
+"""Base classes of GPU matrix-product engines: order of blocks, split-K, and leftover tiles of the last wave.
 
 A device of so many multiprocessors makes as many tiles at a time; the last wave leaves most of them idle where few
 tiles are left. Osama et al. ("Stream-K", PPoPP 2023) deal iterations instead of tiles out to blocks for what is left.
@@ -38,7 +38,7 @@ Leave = Callable[[str, str, str], None]
 
 
 def multiprocessors(target: Target) -> int:
-    """Of the device that kernels are made for."""
+    """Number of multiprocessors of the target device."""
     gpu = gpu_of(target)
     return gpu.units if gpu else target.units or MULTIPROCESSORS
 
@@ -47,10 +47,10 @@ def multiprocessors(target: Target) -> int:
 
 
 class Operand(NamedTuple):
-    """An operand as templates stage it: its name, and its dimensions before rows and columns as index maps say them.
+    """An operand as engines stage it: tensor name, and leading dimensions as index map text.
 
-    together: how many neighbours in a row of it are contiguous in memory; None for whole rows
-    inlined: it is computed where it is copied, and not stored
+    together: number of contiguous neighbours in a row; None for whole rows
+    inlined: computed during the copy instead of stored
     """
 
     name: str
@@ -59,25 +59,24 @@ class Operand(NamedTuple):
     inlined: bool = False
 
     def lanes(self, row: int, whole: int, most: int) -> int | None:
-        """Neighbours that a copy of rows of ``row`` elements takes at once, out of ``whole``: a power of two up to
-        ``most`` that divides what is contiguous; None for one by one.
+        """Vector width for copying rows of ``row`` elements: a power of two up to ``most`` that divides contiguous
+        runs; None for scalars.
         """
         run = self.together or whole
         return next((n for n in (16, 8, 4, 2) if n <= most and row % n == 0 and run % n == 0), None)
 
     @property
     def dims(self) -> int:
-        """The number of dimensions before rows and columns."""
+        """Number of leading dimensions."""
         return self.lead.count(",")
 
 
 class Sums(NamedTuple):
-    """The sums that a template schedules: ``stage`` adds up products, ``out`` takes the sums from there.
+    """The accumulation that an engine schedules: ``stage`` accumulates products, ``out`` reads the result.
 
-    outer: loops of ``out`` that stand before rows and columns;  own: those of ``stage``;  lead: dimensions of the sums
-           before rows and columns, as an index map says them
-    leave: told the loop over warpgroups, or over blocks, and those over the rows and columns of one, lets results leave
-           in whole tiles where these are no rows of a matrix
+    outer: leading loops of ``out``;  own: those of ``stage``;  lead: leading dimensions as index map text
+    leave: function (warpgroup or block loop, its row and column loops) that stores results as whole tiles, if they are
+           not rows of a matrix
     """
 
     stage: str
@@ -89,12 +88,12 @@ class Sums(NamedTuple):
 
     @property
     def made(self) -> str:
-        """The stage that makes results of the sums: ``out``, or the one that it takes whole tiles from."""
+        """Stage that computes results from accumulators: ``out``, or the stage before its tile copy."""
         return self.out if self.leave is None else self.out.removesuffix(".out")
 
     @classmethod
     def over(cls, stage: str, out: str, axes: Sequence[str]) -> Self:
-        """Those whose rows and columns come after ``axes``."""
+        """Sums whose row and column axes follow ``axes``."""
         outer, own = ([f"{name}.{x}" for x in axes] for name in (out, stage))
         return cls(stage, out, outer, own, "".join(f"{x}, " for x in axes))
 
@@ -103,19 +102,19 @@ Operands = Mapping[str, Operand]
 
 
 def inline(s: BaseSchedule, given: Operands) -> BaseSchedule:
-    """Compute what operands are made of where it is copied."""
+    """Inline producers of operands into their copies."""
     for name in (x.name for x in given.values() if x.inlined):
         s.compute_inline(name)
     return s
 
 
 def in_groups(p: Gemm) -> bool:
-    """True when the matrix that rows are multiplied with is that of their group."""
+    """True for a grouped product: the matrix depends on the row's group."""
     return p.align > 0
 
 
 def each_product(p: Gemm) -> tuple[int, int, int, int]:
-    """Rows, columns and terms of each product, and how many there are; groups are expected to be of equal size."""
+    """(rows, columns, terms, number) of products, assuming equal groups."""
     if not in_groups(p):
         return p.m, p.n, p.k, p.batch
     blocks = -(-p.m // p.align)
@@ -124,7 +123,7 @@ def each_product(p: Gemm) -> tuple[int, int, int, int]:
 
 
 def plain_sums(p: Gemm) -> bool:
-    """True when the result is the sums themselves, to which blocks can add."""
+    """True if the result is the bare sum, so that blocks may accumulate into it."""
     done = p.bias or p.act or p.alpha or p.beta
     return not done and p.dtype in ("float32", "int32", "int8", "uint8")
 
@@ -133,10 +132,10 @@ def plain_sums(p: Gemm) -> bool:
 
 
 class Engine(Tile[Gemm], ABC):
-    """A configuration of what multiplies two matrices on a GPU.
+    """A configuration of a matrix-product engine on a GPU.
 
-    bk, depth: terms that are multiplied at a time, and how many tiles of them a pipeline holds
-    scope: where sums are held
+    bk, depth: k extent of a tile, and number of pipelined tiles
+    scope: memory of the accumulators
     """
 
     bk, depth = Knob[int](), Knob[int]()
@@ -145,25 +144,25 @@ class Engine(Tile[Gemm], ABC):
     @property
     @abstractmethod
     def high(self) -> int:
-        """Rows of a block, or of a cluster."""
+        """Rows per block or cluster."""
 
     @property
     @abstractmethod
     def wide(self) -> int:
-        """Columns of a block."""
+        """Columns per block."""
 
     @abstractmethod
     def product(self, s: BaseSchedule, of: Sums, given: Operands) -> BaseSchedule:
-        """Schedule the product ``of`` two tensors, a and b as they are ``given``."""
+        """Schedule product ``of`` operands ``given``."""
 
     @property
     def unrolled(self) -> int:
-        """Multiply-adds of a thread that are written out; 0 of instructions for whole tiles."""
+        """Unrolled multiply-adds per thread; 0 for tile instructions."""
         return 0
 
     @property
     def tiles(self) -> tuple[int, int]:
-        """Blocks, or clusters, along the rows and along the columns of the result."""
+        """(blocks along rows, blocks along columns)."""
         return -(-self.p.m // self.high), -(-self.p.n // self.wide)
 
     @property
@@ -176,15 +175,16 @@ class Engine(Tile[Gemm], ABC):
         yield self.wide, 64, self.p.n
 
     def of_one_group(self) -> bool:
-        """True when all rows of a block, or of a cluster, are multiplied with one matrix."""
+        """True if all rows of a block use one matrix."""
         return not in_groups(self.p) or self.p.align % self.high == 0
 
     def sums(self, s: BaseSchedule, stage: str = "c", as_matrix: Callable[[str], None] = lambda out: None,
              epilogue: str | None = None) -> Sums:  # fmt: skip
-        """The stages of a product.
+        """The Sums of a product.
 
-        stage: what adds up products, over rows i, columns j and terms k;  as_matrix: told the stage that writes the
-               result, makes loops over rows and columns of those that it has;  epilogue: as ``out_stage`` takes it
+        stage: stage that accumulates over rows i, columns j and terms k;  as_matrix: function that reindexes the output
+               stage to
+               rows and columns;  epilogue: see ``out_stage``
         """
         out = out_stage(s, stage, self.scope, epilogue)
         as_matrix(out)
@@ -208,23 +208,23 @@ class Blocks(Engine):
 
     @property
     def step(self) -> int:
-        """Terms that are multiplied at a time."""
+        """Extent of k per tile."""
         return self.bk
 
     @classmethod
     @abstractmethod
     def starts(cls, p: Gemm, target: Target) -> list[dict[str, int]]:
-        """Configurations to start with, the one of the largest tiles in front; ``UNSPLIT`` is the rest of them."""
+        """Start configurations, the largest tiles first; completed by ``UNSPLIT``."""
 
     @staticmethod
     @abstractmethod
     def modelled(p: Gemm) -> MatrixProduct:
-        """A product as the model of kernels knows it."""
+        """The product in the performance model's terms."""
 
     @property
     @abstractmethod
     def model(self) -> Tiles:
-        """This configuration as the model of kernels knows it."""
+        """This configuration in the performance model's terms."""
 
     @classmethod
     def knobs(cls, p: Gemm, target: Target) -> Knobs:
@@ -240,7 +240,7 @@ class Blocks(Engine):
 
     @classmethod
     def expected(cls, p: Gemm, target: Target) -> Callable[[Config], float] | None:
-        """Likewise, of two products where the rest is computed apart; None for an unknown device."""
+        """Function from a configuration to modelled seconds, split products included; None for an unknown device."""
         gpu, product = gpu_of(target), cls.modelled(p)
         if gpu is None:
             return None
@@ -257,7 +257,7 @@ class Blocks(Engine):
         return time
 
     def worth_parts(self, expected: Callable[[Config], float]) -> int:
-        """Parts to start with: those of the least expected time, where that is worth a second kernel.
+        """Number of reduction splits with the least modelled time, 1 unless a second kernel pays off.
 
         Where rows and columns are no fewer than terms, smaller tiles would fill the device as well.
         """
@@ -269,18 +269,18 @@ class Blocks(Engine):
         return best if times[best] < SPLIT_SHARE * times[1] else 1
 
     def ahead(self) -> bool:
-        """True when copies have room: asynchronous ones in more tiles than one, others in registers, which hold one."""
+        """True if the pipeline is feasible: asynchronous copies with several tiles, or register copies with two."""
         return self.depth >= 2 if self.in_flight else self.depth <= 2
 
     # --- the order of blocks
 
     def bands(self) -> bool:
-        """True when bands are whole: a rest would be blocks with nothing to do, of more blocks than run at once."""
+        """True if bands of blocks divide the grid."""
         rows, columns = self.tiles
         return self.raster == 1 or (rows % self.raster == 0 and rows * columns > multiprocessors(self.target))
 
     def walked(self, s: BaseSchedule, outer: Sequence[str]) -> str:
-        """One loop over all blocks of the nest ``outer``, the last two of which are rows and columns of blocks.
+        """Fuse the block loops ``outer`` into one, traversed in bands of ``raster`` rows for L2 locality; returns it.
 
         Bands of ``raster`` rows are walked column by column: blocks that run side by side form a square rather than a
         row, and read fewer rows of one operand and columns of the other, which stay in the L2 cache.
@@ -292,9 +292,7 @@ class Blocks(Engine):
         return s.reorder(bands, bj, row).fuse(*batch, bands, bj, row, name="tile")
 
     def bind_blocks(self, s: BaseSchedule, outer: Sequence[str]) -> None:
-        """Blocks of the nest ``outer``: a grid of columns and rows, or in bands a line; what is before them is z. A
-        line as well where an axis of the grid has no room for as many.
-        """
+        """Bind block loops ``outer`` to the grid: (z, y, x), or one axis if in bands or too large."""
         *before, bi, bj = outer
         _, most_y, most_z = s.target.max_grid
         if math.prod(extent_of(s, x) for x in before) > most_z:
@@ -311,13 +309,13 @@ class Blocks(Engine):
 
     @property
     def whole_rows(self) -> int:
-        """Rows of the result that whole waves make; 0 where there is no such wave, or nothing left."""
+        """Rows of the result covered by full waves; 0 if no wave is full or nothing is left over."""
         (rows, columns), units = self.tiles, multiprocessors(self.target)
         whole = rows * columns // units * units // columns
         return whole * self.high if whole < rows else 0
 
     def parts(self) -> bool:
-        """True when a reduction is in as many parts as are asked for, with enough terms each, which can meet so."""
+        """True if the reduction can be split as requested."""
         if self.splits == 1:
             return not (self.atomic or self.rest)
         length = part_length(self.p.k, self.splits, self.step)
@@ -326,7 +324,7 @@ class Blocks(Engine):
         return not self.atomic or (not self.rest and plain_sums(self.p))
 
     def waves(self) -> bool:
-        """True when parts are no more blocks than run at once, and what whole waves leave is in whole bands."""
+        """True if the split leftover fits one wave and consists of whole bands."""
         if self.splits == 1:
             return True
         rows, columns = self.tiles
@@ -366,14 +364,12 @@ class Blocks(Engine):
         return Sums.over(acc, out, ["rf", *batch])
 
     def declare(self, s: BaseSchedule) -> None:
-        """Declare what whole waves leave of a product apart, where that is asked for."""
+        """Redeclare the last wave's leftover rows as a separate product, if requested."""
         if self.rest:
             s.redeclare("stream_k", rest=self.p.m - self.whole_rows)
 
     def each(self, s: BaseSchedule, stage: str) -> Iterator[tuple[Self, Sums]]:
-        """The two products of one whose last rows, which whole waves leave, are declared apart. Those of the first have
-        no parts; partial sums of the other are added up in a third kernel.
-        """
+        """Yield (configuration, Sums) of the main product and of the separately declared leftover."""
         first, out = self.whole_rows, last_stage(s, stage)
         tail = s.cut(f"{out}.i", first - self.p.m).name
         yield self.but(replace(self.p, m=first), splits=1), Sums.over("head", out, [])
@@ -383,13 +379,13 @@ class Blocks(Engine):
         yield self.but(replace(self.p, m=self.p.m - first)), Sums.over(stage, apart, ["rf"])
 
     def _partial(self, s: BaseSchedule, stage: str) -> str:
-        """The stage of partial sums of ``stage``, whose reduction is in ``splits`` parts of whole ``step`` terms."""
+        """Create and return the partial-sum stage of a split reduction."""
         length = part_length(self.p.k, self.splits, self.step)
         part, _ = s.split(f"{stage}.k", [None, length], names=("part", "k"))
         return s.rfactor(stage, part).name
 
     def _add_up(self, s: BaseSchedule, batch: Sequence[str], out: str, sums: str) -> None:
-        """The second kernel, that of ``out``, adds up the parts of ``sums``."""
+        """Schedule the second kernel, which adds partial sums in ``out``."""
         thread, few, lanes = _share_elements(s, self.p, batch, out)
         s.compute_at(sums, thread)
         s.reorder(*(f"{sums}.{x}" for x in ("rf", *batch, "i", "j")))
@@ -400,9 +396,7 @@ class Blocks(Engine):
 
 
 def _share_elements(s: BaseSchedule, p: Gemm, batch: Sequence[str], out: str) -> tuple[str, str, int]:
-    """Threads of a kernel of its own take four neighbours of ``out`` each, or as many as rows are made of; returns
-    the loops over threads and over neighbours, and how many these are.
-    """
+    """(thread loop, neighbour loop, neighbours per thread) of an elementwise kernel over ``out``."""
     lanes = next(n for n in (4, 2, 1) if p.n % n == 0)
     j, few = s.split(f"{out}.j", [None, lanes])
     each = s.fuse(*(f"{out}.{x}" for x in batch), f"{out}.i", j, name="each")
@@ -412,5 +406,5 @@ def _share_elements(s: BaseSchedule, p: Gemm, batch: Sequence[str], out: str) ->
 
 
 def part_length(k: int, splits: int, step: int) -> int:
-    """Terms of each part of a reduction but the last."""
+    """Terms per part of a split reduction, the last one excepted."""
     return -(-k // (splits * step)) * step

@@ -1,4 +1,4 @@
-"""The engines for products of matrices on CPUs, and where to start.
+"""CPU matrix-product engines (register tiles with packed panels), their cost model and start configurations.
 
 All keep a register tile of a few rows by some vectors of columns: per step of the reduction one broadcast a row, one
 load a vector and a multiply-add for each pair. They differ in how the operands get there:
@@ -71,35 +71,35 @@ FEW_ROWS = 12
 
 
 def reads_in_place(p: Gemm) -> bool:
-    """True when reading b in place costs less than packing it."""
+    """True if reading b unpacked is cheaper."""
     return p.m <= FEW_ROWS and not p.tb and p.n >= p.vector_lanes and not p.prepack
 
 
 def is_scattered(p: Gemm) -> bool:
-    """True when what a vector of b holds may be in several places."""
+    """True if a vector of b may be non-contiguous."""
     return 0 < p.run < p.n and p.run % p.vector_lanes > 0
 
 
 def step_cycles(p: Gemm, rows: int, vectors: int) -> float:
-    """Cycles of a step of the reduction of a register tile."""
+    """Cycles per reduction step of a register tile."""
     pitch = 0 if p.ta else p.k * p.sum_bytes
     return MULTIPLY * rows * vectors + LOAD * (rows * crowding(rows, pitch) + vectors)
 
 
 def panel_cycles(p: Gemm, rows: int, tile: int, vectors: int) -> float:
-    """Cycles per step of the reduction for all rows of a panel of so many vectors, in balanced tiles."""
+    """Cycles per reduction step for all rows of a panel of ``vectors`` vectors."""
     return in_balanced_tiles(rows, tile, lambda high: max(LATENCY, step_cycles(p, high, vectors)))
 
 
 def dot_cycles(p: Gemm, rows: int, outputs: int) -> float:
-    """Cycles of dot products of so many rows of both operands, which begin before those of other rows have ended."""
+    """Cycles of dot products between ``rows`` rows and ``outputs`` columns, overlapping."""
     sums = rows * outputs
     step = step_cycles(p, rows, outputs) + (SPILLED * sums if rows * (outputs + 1) >= p.registers else 0.0)
     return -(-p.k // p.vector_lanes) * step + ACROSS * p.vector_lanes * sums * (1.0 if outputs % 4 else FOUR)
 
 
 def element_cycles(p: Gemm, depth: int, width: int, in_place: bool) -> float:
-    """Cycles of an element of a panel of b in a register tile, beyond those of a load."""
+    """Extra cycles per element of a b panel, beyond its load."""
     kept, pitch = L1_BYTES, p.n * p.sum_bytes
     if in_place and is_scattered(p):
         return SCATTERED
@@ -109,13 +109,13 @@ def element_cycles(p: Gemm, depth: int, width: int, in_place: bool) -> float:
 
 
 def packing_cycles(p: Gemm, vectors: int, turned: bool) -> float:
-    """Cycles to pack an element of b in a panel of so many vectors; one of them may have columns beyond the last."""
+    """Cycles to pack one element of b; ``turned``: with transposition"""
     way = GATHER if is_scattered(p) else TURN if turned else STRIDED if p.tb else COPY
     return way + (RAGGED / vectors if p.n % p.vector_lanes else 0.0)
 
 
 def reading_cycles(p: Gemm, rows: int, run: int) -> float:
-    """Cycles in which cores read a and b for the first time, in blocks of ``rows`` rows.
+    """Cycles of cold reads of a and b, for blocks of ``rows`` rows; run: contiguous columns of b, 0 for all
 
     Blocks are dealt along rows of the result: with several blocks a column each core reads all of b, else all of a.
     run: columns after which b is read elsewhere; 0 for none
@@ -126,7 +126,7 @@ def reading_cycles(p: Gemm, rows: int, run: int) -> float:
 
 
 def launched(cycles: float) -> float:
-    """Cycles of a launch: until others begin one core works, which ends small ones."""
+    """Cycles including the start of parallel work, which penalizes small kernels."""
     return cycles + min(cycles, CORES * START_CYCLES)
 
 
@@ -139,8 +139,9 @@ STEP = 16
 
 
 class RegisterTile(CpuTile[Gemm], ABC):
-    """``rows`` (0: all) of a block in register tiles of ``tile`` rows; ``pack_a``: rows of a are packed first, in the
-    type of the sums; ``unroll_k``: steps of the reduction that are written out.
+    """Base of CPU engines: blocks of ``rows`` rows (0: all) in register tiles of ``tile`` rows.
+
+    pack_a: pack a first, converted to the accumulator type;  unroll_k: unrolled reduction steps
     """
 
     clock = CLOCK
@@ -148,13 +149,13 @@ class RegisterTile(CpuTile[Gemm], ABC):
 
     @property
     def high(self) -> int:
-        """Rows of a block."""
+        """Rows per block."""
         return self.rows or self.p.m
 
     @property
     @abstractmethod
     def wide(self) -> int:
-        """Columns of a block."""
+        """Columns per block."""
 
     @classmethod
     def knobs(cls, p: Gemm, target: Target) -> Knobs:
@@ -170,17 +171,17 @@ class RegisterTile(CpuTile[Gemm], ABC):
         )
 
     def makespan(self) -> float:
-        """Equal blocks that the busiest core runs; a few more of them give the other jobs of a machine room to move."""
+        """Blocks executed by the busiest core."""
         blocks = self.p.batch * -(-self.p.n // self.wide) * -(-self.p.m // self.high)
         return blocks / balance(blocks) * (1.02 if blocks < 4 else 1.0)
 
     @abstractmethod
     def product(self, s: BaseSchedule, of: Product) -> BaseSchedule:
-        """Schedule a product."""
+        """Schedule product ``of``."""
 
     def walk(self, s: BaseSchedule, of: Product, k: str, a: str, b: str = "") -> Product:
-        """Walk the reduction by ``k``, and copies of packed operands by axes of their own, in the type of the sums;
-        returns the product with these.
+        """Reindex the reduction to axis ``k`` and pack operands in the accumulator type; returns the updated
+        Product.
         """
         packed = ((of.a, of.a_outer, a if self.pack_a else ""), (of.b, of.b_outer, b))
         reads = {name: ", ".join((*outer, axes)) for name, outer, axes in packed if axes}
@@ -190,14 +191,14 @@ class RegisterTile(CpuTile[Gemm], ABC):
         return of._replace(a_copy=copies.get(of.a, ""), b_copy=copies.get(of.b, ""))
 
     def row_blocks(self, s: BaseSchedule, out: str) -> tuple[list[str], str]:
-        """The loop over blocks of rows, if there is one, and the loop inside; the last block is moved back."""
+        """([loop over row blocks] or [], loop inside); the last block is shifted back."""
         if not self.rows:
             return [], f"{out}.i"
         block, inside = s.share_out(f"{out}.i", each=self.rows, to="block.y", tail="shift")
         return [block], inside
 
     def rows_packed(self, s: BaseSchedule, of: Product) -> BaseSchedule:
-        """Rows of a in the type of the sums, by a kernel of their own."""
+        """Pack a in the accumulator type by a separate kernel."""
         if not self.pack_a:
             return s
         p, packed = self.p, of.a_copy
@@ -216,17 +217,17 @@ class RegisterTile(CpuTile[Gemm], ABC):
 
 
 class PanelTile(RegisterTile):
-    """Register tiles of ``vectors`` columns side by side; ``pack``: where panels of b are packed."""
+    """Register tiles over b panels of ``vectors`` vectors; ``pack``: where panels are packed"""
 
     vectors, pack = Knob[int](), Knob[str]()
 
     @property
     def width(self) -> int:
-        """Columns of a panel."""
+        """Columns per panel."""
         return self.vectors * self.p.vector_lanes
 
     def panel_cycles(self) -> float:
-        """Cycles of all rows of a panel of a block, with what a block packs of it."""
+        """Cycles of one panel for all rows of a block, packing included."""
         p, elements, tiles = self.p, self.width * self.p.k, -(-self.high // self.tile)
         cycles = panel_cycles(p, self.high, self.tile, self.vectors) * p.k
         cycles += element_cycles(p, self.length, self.width, self.pack == "none") * elements * tiles
@@ -234,22 +235,22 @@ class PanelTile(RegisterTile):
 
     @property
     def packing(self) -> float:
-        """Cycles to pack an element of b."""
+        """Cycles to pack one element of b."""
         return packing_cycles(self.p, self.vectors, self.turns)
 
     @property
     def ragged(self) -> float:
-        """Cycles in which a block writes results lane by lane."""
+        """Extra cycles of a block for scalar stores at ragged edges."""
         return RAGGED * self.high * self.wide if self.pack != "none" and self.p.n % self.p.vector_lanes else 0.0
 
     @property
     def run(self) -> int:
-        """Columns of b that are read together."""
+        """Contiguous columns of b."""
         return self.width
 
     @property
     def around(self) -> float:
-        """Modelled cycles outside of blocks: cold reads of a and b, and a kernel that packs b if there is one."""
+        """Cycles outside blocks: cold reads of a and b, and the packing kernel."""
         p = self.p
         ahead = (self.packing + PACKED * p.sum_bytes / 64) * p.k * p.n * p.batch
         runs = 0 if p.tb or p.prepack or is_scattered(p) else self.run
@@ -257,7 +258,7 @@ class PanelTile(RegisterTile):
 
     @property
     def chains(self) -> int:
-        """Sums that a core adds to one after another, as far as there are so many."""
+        """Independent accumulation chains per core."""
         p = self.p
         return min(6, p.m * -(-p.n // p.vector_lanes), (p.registers + 2) // 3) if p.m >= 4 else 1
 
@@ -269,7 +270,7 @@ class PanelTile(RegisterTile):
     }
 
     def panels_packed(self, s: BaseSchedule, of: Product, block: str) -> None:
-        """Panels of b in the memory of each block, or by a kernel of their own."""
+        """Pack panels of b per block, or by a separate kernel."""
         p, packed, near = self.p, of.b_copy, self.pack in ("block", "panel")
         if near:
             s.compute_at(packed, block, scope="shared")
@@ -294,17 +295,17 @@ class PanelTile(RegisterTile):
 
     @property
     def turns(self) -> bool:
-        """True when panels of b are turned in registers: what is a column of a panel is contiguous in memory."""
+        """True if panels of b are transposed in registers while packing."""
         return self.p.tb and turns(self.p, self.length, self.p.vector_lanes)
 
     @property
     def length(self) -> int:
-        """Steps of the reduction of a panel."""
+        """Reduction steps per panel."""
         return self.p.k
 
 
 class ColumnTile(PanelTile):
-    """``panels`` of a block, which are packed there or by a kernel."""
+    """Engine "column": whole reduction in registers; ``panels`` panels per block."""
 
     panels = Knob[int]()
 
@@ -349,8 +350,8 @@ class ColumnTile(PanelTile):
 
 
 class StripTile(PanelTile):
-    """``columns`` of a block and ``depth`` of a piece of k; ``pack`` b nowhere, per tile of columns ("panel") or by a
-    kernel.
+    """Engine "strip": ``columns`` columns per block, reduction in pieces of ``depth``, accumulators in block memory; b
+    unpacked, packed per panel, or by a kernel (``pack``).
     """
 
     columns, depth = Knob[int](), Knob[int]()
@@ -392,7 +393,7 @@ class StripTile(PanelTile):
 
     @property
     def block_bytes(self) -> int:
-        """The bytes of a block: its sums, and the panel that it packs."""
+        """Bytes of block memory: accumulators and a packed panel."""
         panel = self.depth * self.width if self.pack == "panel" else 0
         return self.p.sum_bytes * (self.high * self.columns + panel)
 
@@ -437,7 +438,9 @@ class StripTile(PanelTile):
 
 
 class DotTile(RegisterTile):
-    """``columns`` of a block, register tiles of ``tile`` x ``outputs`` vectors of partial sums."""
+    """Engine "dot": vectors along the reduction, ``columns`` per block, tiles of ``tile`` x ``outputs`` partial-sum
+    vectors.
+    """
 
     columns, outputs = Knob[int](), Knob[int]()
 
@@ -493,14 +496,12 @@ class DotTile(RegisterTile):
 
 
 class RowsTile(CpuTile[Gemm]):
-    """Of a product in groups, a block computes ``rows`` rows, in register tiles of ``tile`` x ``vectors``; b is read
-    where it is stored.
-    """
+    """Engine for grouped products: ``rows`` rows per block in tiles of ``tile`` x ``vectors``, b read in place."""
 
     rows, tile, vectors = Knob(STEP, 32, 64, 128), Knob(4, 8, 2, 1), Knob(2, 1, 3, 4)
 
     def product(self, s: BaseSchedule, of: Product) -> BaseSchedule:
-        """Schedule a product whose matrices of groups are read where they are stored."""
+        """Schedule a grouped product with matrices read in place."""
         out, lanes = of.written(s), self.p.vector_lanes
         _, rows = s.share_out(f"{out}.i", each=self.rows)
         i, j = s.register_tile(rows, f"{out}.j", sizes=[self.tile, self.vectors * lanes], lanes=lanes)
@@ -531,7 +532,7 @@ TEMPLATES: Mapping[str, type[RegisterTile]] = {"column": ColumnTile, "strip": St
 
 
 def cpu_engines(p: Gemm) -> dict[str, type[RegisterTile]]:
-    """The algorithms, the one that promises most for the problem first."""
+    """{name: engine}, the most promising for the problem first."""
     order = ["column", "strip"]
     if not p.prepack and not p.tb and (p.m <= FEW_ROWS or (p.m <= ROWS_OF_SUMS and p.n * p.k >= 1 << 20)):
         order.reverse()
@@ -541,14 +542,12 @@ def cpu_engines(p: Gemm) -> dict[str, type[RegisterTile]]:
 
 
 def turns(p: Gemm, run: int, last: int) -> bool:
-    """True when an operand that is stored along one axis of these extents and packed along the other is turned in
-    registers.
-    """
+    """True if an operand is transposed in registers while packing."""
     return p.dtype == "float32" and run >= SIDE and last >= p.vector_lanes >= SIDE
 
 
 def _tiles(shape: Gemm) -> list[tuple[int, int]]:
-    """Register tiles (rows, vectors) to start from."""
+    """Candidate register tiles (rows, vectors)."""
     found = [(6, 2), (4, 3), (3, 4), (2, 6), (1, 8), (4, 2), (3, 3), (2, 4), (1, 4)]
     found += [(rows, 1) for rows in (8, 6, 4, 3, 2, 1)]
     if shape.registers >= 32:
@@ -558,7 +557,7 @@ def _tiles(shape: Gemm) -> list[tuple[int, int]]:
 
 
 def _strips(n: int, lanes: int, wanted: Sequence[int] = ()) -> list[int]:
-    """Widths of strips of n columns in whole vectors: parts of n, and round numbers."""
+    """Candidate strip widths in whole vectors."""
     sizes = wanted or [lanes * v for v in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)]
     parts = {-(-n // (d * lanes)) * lanes for d in (1, 2, 4, 6, 8)}
     limit = max(2048, *sizes)

@@ -1,6 +1,4 @@
-"""Products of matrices on GPUs in threads: shared tiles and register tiles on any, warp tiles for CUDA; ``gemm_tensor``
-and ``gemm_hopper``: on tensor cores.
-"""
+"""GPU matrix-product engines on CUDA cores: shared-memory tiles for any GPU, warp tiles for CUDA."""
 
 from __future__ import annotations
 
@@ -24,10 +22,10 @@ QUAD = 4
 
 
 class SharedTile(Engine):
-    """Both operands staged in shared memory per ``bk``, register tiles read from there in vectors of four.
+    """Engine with operands in shared memory per ``bk`` and register tiles read in vectors of four.
 
-    ``ti`` x ``tj`` threads of a block make ``ri`` x ``rj`` elements each; ``vector``: what copies take at once;
-    ``fragments``: what a step reads is in registers first; ``depth`` of the pipeline
+    ``ti`` x ``tj`` threads per block, ``ri`` x ``rj`` elements per thread;  ``vector``: copy width;
+    ``fragments``: load a step's operands to registers first;  ``depth``: pipeline stages
     """
 
     ti, tj, ri, rj = Knob(16, 8, 32, 4), Knob(16, 8, 32), Knob(8, 4, 2, 1, 16), Knob(8, 4, 2, 1)
@@ -83,13 +81,13 @@ class SharedTile(Engine):
 
     @classmethod
     def expected(cls, p: Gemm, target: Target) -> Callable[[Config], float] | None:
-        """Likewise; None for an unknown device."""
+        """Function from a configuration to modelled seconds; None for an unknown device."""
         gpu, product = gpu_of(target), WarpTile.modelled(p)
         return (lambda c: seconds(product, cls(c, p, target).model, gpu)) if gpu else None
 
     @property
     def model(self) -> Tiles:
-        """This configuration as the model of kernels knows it."""
+        """This configuration in the performance model's terms."""
         return Tiles("threads", self.high, self.wide, self.bk, self.ri, self.rj, self.depth, False,
                      vector=4 if self.ri % 4 == self.rj % 4 == 0 else 1)  # fmt: skip
 
@@ -132,7 +130,7 @@ class WarpTile(Blocks):
 
     @property
     def lj(self) -> int:
-        """Columns of the grid of lanes."""
+        """Lane columns of a warp."""
         return 32 // self.li
 
     @property
@@ -179,10 +177,7 @@ class WarpTile(Blocks):
         return inline(s, given)
 
     def _column(self, axis: str, turned: bool, alone: int) -> str:
-        """Storage along the axis that is not k: where a warp writes rows along k, 32 vectors of four and then element
-        by element, groups of quads are permuted by bits of k, so that its rows and its pieces of k meet in no bank;
-        by other bits where it writes the elements of a tile of so many, ``alone``, one by one.
-        """
+        """Layout text that avoids bank conflicts for an operand's non-k axis, with swizzles by bits of k."""
         if turned and alone:
             return f"{axis}/{QUAD} ^ k%{min(8, alone // QUAD)}, {axis}%{QUAD}"
         pieces = self.bk // QUAD
@@ -230,8 +225,8 @@ class WarpTile(Blocks):
 
 
 def _quads(axis: str, tile: int, threads: int, bk: int, along_k: bool) -> str:
-    """Storage of an axis that threads read in tiles: the first four of all threads side by side, then the next four, so
-    that what a warp reads at once is in different banks; xored so that what it writes at once does, too.
+    """Layout text of an axis read in register tiles: quads of all threads interleaved and swizzled, free of bank
+    conflicts.
 
     A warp writes 32 vectors of four, along the axis, or along k and then element by element. Their places in eight
     groups of four banks take three bits: low bits of ``axis/4``, of which some are in the order anyway, and where it

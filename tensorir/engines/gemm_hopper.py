@@ -1,4 +1,4 @@
-"""matmul by warpgroups (CUDA, sm_90a): one asks for tiles, the others multiply them; resident blocks walk all tiles."""
+"""Hopper engine (sm_90a): warp-specialized wgmma with TMA copies and persistent blocks."""
 
 from __future__ import annotations
 
@@ -32,9 +32,7 @@ OTHER_REGISTERS = 26
 
 
 def warpgroups(p: Gemm) -> Multiplication | None:
-    """The products of warpgroups for a matmul, None where there are none or tiles of an operand cannot be copied, or
-    have rows of several groups.
-    """
+    """wgmma types for a product; None if unsupported, or operand tiles cannot be copied by TMA."""
     m = multiplication(p)
     if m is None or m.name not in KINDS:
         return None
@@ -67,7 +65,7 @@ class HopperTile(Blocks):
 
     @property
     def together(self) -> int:
-        """Warpgroups that compute a tile."""
+        """Consumer warpgroups per tile."""
         return 1 if self.pingpong else self.groups
 
     @property
@@ -119,7 +117,7 @@ class HopperTile(Blocks):
         return inline(s, given).pipeline(ko, self.depth, roles={"load": load, "compute": compute}, turns=turns)
 
     def _resident(self, s: BaseSchedule, outer: list[str]) -> str:
-        """The loop over blocks: one for each tile, or as many as there is room for, each of which walks several."""
+        """Create and return the block loop: one block per tile, or persistent blocks."""
         tile, room = self.walked(s, outer), max(1, multiprocessors(self.target) // self.cluster)
         if self.resident and (math.prod(self.tiles) * self.p.batch * self.splits > room or self.pingpong):
             _, tile = s.split(tile, [None, room])
@@ -136,19 +134,17 @@ class HopperTile(Blocks):
 
     @property
     def panel(self) -> int:
-        """Columns of results that leave at once where a third matrix comes by the same way: the most of which two tiles
-        take no more room than one of all columns; 64 of a tile of 64.
-        """
+        """Columns of results stored at once when a third matrix shares the staging buffer."""
         return 128 if self.bn % 128 == 0 and self.bn > 128 else STORED
 
     @property
     def leaves_whole(self) -> bool:
-        """True when results leave in whole tiles: those of 16 bits, which a warp would write in halves of sectors."""
+        """True if 16-bit results are stored as TMA tiles."""
         return self.splits == 1 and self._halves_in_rows
 
     @property
     def _halves_in_rows(self) -> bool:
-        """True when results have 16 bits and rows that tiles of them may be copied to."""
+        """True if results are 16-bit in rows suitable for TMA."""
         return self.p.leaves_in_halves and self.p.in_rows and self.p.n % 8 == 0 and self.bn % 64 == 0
 
     @property
@@ -164,7 +160,7 @@ class HopperTile(Blocks):
         return 2 * self.groups * self.rows * ROWS * columns
 
     def turns(self) -> bool:
-        """Several tiles for each of the warpgroups in ping-pong, and several of these; parts of sums are none."""
+        """True if ping-pong is possible: several warpgroups with several tiles each, no split sums."""
         tiles = math.prod(self.tiles) * self.p.batch * self.cluster
         several = self.resident and self.groups > 1 and tiles > multiprocessors(self.target)
         return not self.pingpong or bool(several and self.splits == 1 and not self.rest)
@@ -191,24 +187,23 @@ class HopperTile(Blocks):
 
 
 def sums_fit(groups: int, rows: int, columns: int) -> bool:
-    """True when a thread has registers for ``rows`` products of 64 x ``columns`` elements, and for one at launch."""
+    """True if a thread's registers hold ``rows`` accumulators of 64 x ``columns``."""
     at_launch = first_registers(128 * (groups + 1))
     return rows * columns // 2 <= SUMS[groups] and columns // 2 + OTHER_REGISTERS <= at_launch
 
 
 def swizzled_rows(size: int) -> str:
-    """Storage in rows of 128 bytes, whose pieces of 16 are permuted by the row's number."""
+    """Layout text of 128-byte rows with swizzled 16-byte chunks."""
     row, piece = ROW_BYTES // size, 16 // size
     return f"x/{row}, r, x/{piece}%8 ^ r%8, x%{piece}"
 
 
 def leave_in_tiles(s: BaseSchedule, rows: str, packs: Sequence[str], wi: str, i: str, k: str, made: str, panel: int
                    ) -> None:  # fmt: skip
-    """Results of the stage ``rows`` pass through shared memory, from where copies bring whole tiles to an array of more
-    dimensions.
+    """Stage results of ``rows`` in shared memory and store them by TMA to a multi-dimensional array.
 
-    packs: stages that put what is added in the order of rows, which comes by the same way, ``panel`` columns at a time
-    i, k: the loops over the rows and columns of one warpgroup of ``wi``;  made: the type of results
+    packs: stages that reorder addends to rows, staged likewise, ``panel`` columns at a time
+    i, k: row and column loops of one warpgroup of ``wi``;  made: result dtype
     """
     of_rows, array, at = list(s.loops(rows)), written_by(s, rows), wi
     if packs:

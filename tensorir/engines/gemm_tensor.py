@@ -1,4 +1,4 @@
-"""matmul on tensor cores: blocks of warps, sums and operands in fragments (CUDA from sm_75 on)."""
+"""Tensor-core engine (mma, CUDA from sm_75): blocks of warps with operands and accumulators in fragments."""
 
 from __future__ import annotations
 
@@ -28,27 +28,25 @@ FLOATS_OF_8 = {"float8_e4m3": "e4m3", "float8_e5m2": "e5m2"}
 
 
 def multiplication(p: TileProblem, target: Target | None = None) -> Multiplication | None:
-    """The instructions for a matmul, of the first kind of tensor cores that have them all or those of a target; None
-    where there are none.
-    """
+    """Tensor-core types for a product on ``target`` (None: any); None if unsupported."""
     return (MULTIPLICATIONS if target is None or target.has("sm_80") else SM_75_MULTIPLICATIONS).get(kind_of(p) or "")
 
 
 def instructions(p: TileProblem, target: Target | None = None) -> Multiplication:
-    """The same where there are some."""
+    """``multiplication`` for a product known to be supported."""
     m = multiplication(p, target)
     assert m is not None
     return m
 
 
 def kind_of(p: TileProblem) -> str | None:
-    """The instructions' name for the type and precision of a product; None where there are none."""
+    """Type name of a product in instruction names; None if unsupported."""
     precision = p.precision if p.dtype == "float32" else ""
     return KINDS.get((p.dtype, precision)) or FLOATS_OF_8.get(p.dtype)
 
 
 def modelled_kind(p: TileProblem) -> str:
-    """The kind of a product for the model of kernels, whose rates are by the width of operands."""
+    """Kind of a product in the performance model, by operand width."""
     return "f8" if p.dtype in FLOATS_OF_8 else {1: "s8", 2: "f16", 4: "tf32"}[p.element_bytes]
 
 
@@ -123,7 +121,7 @@ class TensorTile(Blocks):
         return inline(s, given)
 
     def _warps(self, s: BaseSchedule, of: Sums) -> tuple[str, ...]:
-        """Loops over rows and columns of blocks, of the warps of each, and of the elements of a warp."""
+        """Names of loops over block rows and columns, warps, and elements of a warp."""
         if of.leave is None:
             bi, wi, i = s.split(f"{of.out}.i", [None, self.bm // self.wm, self.wm])
             bj, wj, j = s.split(f"{of.out}.j", [None, self.bn // self.wn, self.wn])
@@ -140,7 +138,7 @@ class TensorTile(Blocks):
 
     @property
     def leaves_whole(self) -> bool:
-        """True when results leave by way of shared memory."""
+        """True if results are staged in shared memory."""
         return bool(self.staged) and self.splits == 1 and stageable(self.p)
 
     @staticmethod
@@ -193,16 +191,12 @@ class TensorTile(Blocks):
 
 
 def stageable(p: Gemm) -> bool:
-    """True when results leave by shared memory: those of 16 bits, of which a warp holds halves of sectors, in rows
-    of whole vectors.
-    """
+    """True if results can be staged in shared memory: 16-bit, rows of whole vectors."""
     return p.n % 8 == 0 and p.leaves_in_halves and p.in_rows
 
 
 def added(s: BaseSchedule, out: str, total: str) -> list[str]:
-    """The arrays of 16 bits that ``out``, which takes the sums of ``total``, reads where it writes its results, and
-    nowhere else.
-    """
+    """16-bit arrays that only ``out`` reads, at the positions it writes."""
     stage, sums = s.index.stages[out], written_by(s, total)
     at, loads = written_index(stage), find(stage.body, Load)
     found = [b for x in loads if DTYPES[(b := x.buffer).dtype].bits == 16 and b.name != sums]
@@ -210,10 +204,9 @@ def added(s: BaseSchedule, out: str, total: str) -> list[str]:
 
 
 def leave_in_vectors(s: BaseSchedule, rows: str, packs: Sequence[str], block: str, i: str, j: str, lanes: int) -> None:
-    """Results of the stage ``rows`` pass through shared memory, from where all threads of a ``block`` take them in
-    vectors of ``lanes`` to an array of more dimensions; i, j: the loops over the rows and columns of one.
+    """Stage results of ``rows`` in shared memory, then store them in vectors by all threads of ``block``.
 
-    packs: stages that put what is added in the order of rows, which comes by the same way
+    packs: stages that reorder addends to rows, staged likewise;  i, j: row and column loops;  lanes: vector width
     """
     array = written_by(s, rows)
     s.set_scope(array, "register").compute_at(rows, block)
@@ -224,14 +217,14 @@ def leave_in_vectors(s: BaseSchedule, rows: str, packs: Sequence[str], block: st
 
 
 def bring_rows(s: BaseSchedule, packs: Sequence[str], at: str, layout: str, lanes: int) -> None:
-    """Tiles of what stages put in the order of rows are copied to shared memory from where they lie."""
+    """Copy tiles of addends to shared memory."""
     for name in packs:
         s.stage_in(written_by(s, name), at=at, scope="shared", vector=lanes if lanes > 1 else None, layout=layout)
         s.compute_inline(name)
 
 
 def load_rows(s: BaseSchedule, copy: str, dim: int, m: Multiplication, operand: str, order: str) -> None:
-    """Tensorize with ldmatrix a copy into registers, whose rows are numbered by its dimension ``dim``."""
+    """Tensorize a copy to registers with ldmatrix; ``dim``: its dimension over rows"""
     rows, columns = rows_shape(m, operand, order)
     r0, r1 = s.split(f"{copy}.ax{dim}", [None, rows])
     c0, c1 = s.split(f"{copy}.ax{dim + 1}", [None, columns])
@@ -239,9 +232,7 @@ def load_rows(s: BaseSchedule, copy: str, dim: int, m: Multiplication, operand: 
 
 
 def store_rows(s: BaseSchedule, out: str, rows: Sequence[str], columns: str, tile: str) -> None:
-    """Let ``out``, which writes to shared memory, do so by stmatrix: a ``tile`` of rows by 16 columns at once is
-    converted in registers.
-    """
+    """Tensorize the stores of ``out`` to shared memory with stmatrix, ``tile`` rows by 16 columns."""
     sizes = [int(n) for n in tile.partition(".")[0][1:].split("x")]
     parts = [s.split(x, [None, n]) for x, n in zip((*rows, columns), (*sizes, COLUMNS), strict=True)]
     s.reorder(*(x for x, _ in parts), *(x for _, x in parts))
@@ -250,18 +241,18 @@ def store_rows(s: BaseSchedule, out: str, rows: Sequence[str], columns: str, til
 
 
 def result_kind(dtype: str) -> str:
-    """The instructions' name for the type of results of products of ``dtype``, of 16 bits."""
+    """Type name of 16-bit results in instruction names."""
     return KINDS[result_type(dtype), ""]
 
 
 def vector_of(tile: int, extent: int, m: Multiplication) -> int | None:
-    """Lanes of a copy along a row of ``tile`` elements of a tensor ``extent`` wide: up to 16 bytes."""
+    """Copy vector width along rows of ``tile`` elements: up to 16 bytes; None for scalars."""
     return next((n for n in (16, 8, 4, 2) if n <= m.row and tile % n == 0 and extent % n == 0), None)
 
 
 def swizzled(row: int, m: Multiplication, number: str = "r") -> str:
-    """Storage of x along rows of ``row`` elements, whose pieces of 16 bytes are permuted by the row's ``number``, so
-    that those of eight rows are in different banks.
+    """Layout text of rows of ``row`` elements with 16-byte chunks swizzled by the row number, free of bank conflicts
+    over eight rows.
 
     Eight pieces fill the 32 banks. A row of eight or more is permuted by its number; of shorter ones several are
     side by side, and the next bits of their number permute them (as CUTLASS's swizzles of 32, 64 and 128 bytes).
@@ -275,9 +266,7 @@ def swizzled(row: int, m: Multiplication, number: str = "r") -> str:
 
 
 def _spread(row: int, m: Multiplication) -> str:
-    """Rows of k that lanes read element by element, eight columns at a time of every so many-th row as a word has
-    elements: pieces of these four rows are in different banks, groups of eight words, or of 16 bytes.
-    """
+    """Layout text for k rows that lanes read element by element, free of bank conflicts."""
     piece = {1: 8, 4: 16}.get(m.word, 0)
     pieces = row // piece if piece else 0
     if pieces < 4 or pieces & (pieces - 1):

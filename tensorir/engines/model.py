@@ -1,5 +1,4 @@
-"""A small model of a CPU core, which gives the configurations that templates start from, and leads the
-search; measuring decides.
+"""Analytical CPU core model that ranks configurations and chooses the start of a search.
 
 A core multiplies and adds two vectors of 32 bytes a cycle, one or two of 64, each sum ready after four cycles, and
 loads two operands a cycle (Fog, "The microarchitecture of Intel, AMD and VIA CPUs", chapters on Zen and on Haswell and
@@ -57,27 +56,27 @@ MOST_WRITTEN, SPILLED = 200, 0.26
 
 
 class CpuTile(Tile[P]):
-    """A configuration for a CPU, of which a model says how long it takes.
+    """A CPU configuration with a modelled time.
 
-    free: knobs that the model cannot judge: they start at their first value
-    clock: cycles a second of the core that costs are of
+    free: knobs that the model ignores; they start at their first value
+    clock: core clock in Hz
     """
 
     clock: ClassVar[float] = CYCLES_S
     free: ClassVar[Sequence[str]] = ()
 
     def cost(self) -> float:
-        """Cycles that are expected, for comparison with others of the same problem."""
+        """Modelled cycles, comparable within a problem."""
         return 0.0
 
     @classmethod
     def expected(cls, p: P, target: Target) -> Callable[[Config], float] | None:
-        """``cost`` in seconds; None where there is none."""
+        """Function from a configuration to modelled seconds; None without a model."""
         return None if cls.cost is CpuTile.cost else seconds_of(lambda c: cls(c, p, target).cost(), cls.clock)
 
     @classmethod
     def tried(cls, p: P, knobs: Knobs) -> Iterable[Knobs]:
-        """Candidates of the model for a start: values of some knobs, the first ones of all others."""
+        """Candidate start configurations: values for some knobs."""
         return [{name: values for name, values in knobs.items() if name not in cls.free}]
 
     @classmethod
@@ -91,7 +90,7 @@ class CpuTile(Tile[P]):
 
 
 def channel_lanes(shape: Conv) -> int:
-    """Lanes of one vector of the input's channels in a strip: few channels are not spread over a wide one."""
+    """Vector lanes over input channels in a strip, fewer for few channels."""
     lanes = shape.vector_lanes
     while lanes > 4 and lanes // 2 >= shape.c:
         lanes //= 2
@@ -99,26 +98,24 @@ def channel_lanes(shape: Conv) -> int:
 
 
 def panel_vectors(shape: Conv) -> list[int]:
-    """Vectors of output channels that a register tile may have, a panel's first: two panels for wide vectors, where one
-    load a sum would be the limit.
-    """
+    """Candidate numbers of vectors per register tile."""
     own = PANEL // shape.vector_lanes
     return [own, 2 * own] if own == 1 and shape.k > PANEL else [own]
 
 
 def room(shape: TileProblem) -> int:
-    """Bytes that the arrays of a block may have together."""
+    """Bytes of block memory available."""
     return shape.block_bytes or BLOCK_BYTES
 
 
 def most_pixels(shape: TileProblem, vectors: int = 0) -> int:
-    """Rows of the largest register tile of so many vectors (one panel's); products of integers need room as well."""
+    """Largest number of rows of a register tile with ``vectors`` vectors."""
     wide = (vectors or PANEL // shape.vector_lanes) * shape.product_room
     return max(1, (int(shape.registers) - SPARE_REGISTERS) // wide)
 
 
 def in_balanced_tiles(extent: int, most: int, step: Callable[[int], float]) -> float:
-    """The sum of ``step(size)`` over tiles of at most ``most``, whose sizes differ by one at most."""
+    """Sum of ``step(size)`` over balanced tiles of at most ``most``."""
     tiles = -(-extent // most)
     least, more = divmod(extent, tiles)
     return more * step(least + 1) + (tiles - more) * step(least)
@@ -127,9 +124,9 @@ def in_balanced_tiles(extent: int, most: int, step: Callable[[int], float]) -> f
 def panel_step(
     shape: TileProblem, pitch: int = 0, unroll: int = 1, terms: int = 0, vectors: int = 0
 ) -> Callable[[int], float]:
-    """Cycles of one step of the reduction for some pixels, ``pitch`` bytes apart, by so many vectors, or one panel.
+    """Function from a number of pixels (``pitch`` bytes apart) to cycles of one reduction step.
 
-    unroll: steps that are written out;  terms: steps of a panel, which each register tile goes through
+    unroll: unrolled steps;  terms: steps per panel;  vectors: per tile, default one panel
     """
     own = PANEL // shape.vector_lanes
     wide = vectors or own
@@ -149,7 +146,7 @@ def panel_step(
 
 
 def crowding(rows: int, pitch: int) -> float:
-    """The slowdown of reading so many rows side by side, ``pitch`` bytes apart.
+    """Slowdown factor of reading ``rows`` rows ``pitch`` bytes apart, from cache set conflicts.
 
     Multiples of large powers of two lead to the same few sets of the first-level cache, of which each holds 8 lines
     (64 sets of 64 bytes on all that this was tried on). The slope is measured: 14 rows 4 KiB apart, 1.75 times as long.
@@ -159,35 +156,33 @@ def crowding(rows: int, pitch: int) -> float:
 
 
 def tile_sizes(shape: TileProblem, extent: int) -> list[int]:
-    """Rows of register tiles of one panel's width that are worth a try for so many rows, the usual ones first."""
+    """Candidate row counts of register tiles, the usual ones first."""
     most = min(most_pixels(shape), max(extent, 2))
     return [v for v in (14, 12, 8, 10, 7, 20, 28, 6, 5, 4, 3, 2) if v <= most][:8] or [1]
 
 
 def balance(blocks: int, cores: int = CORES) -> float:
-    """Share of the cores' time that equal blocks fill; few blocks leave the last ones waiting."""
+    """Fraction of the cores' time used by ``blocks`` equal blocks."""
     return blocks / (-(-blocks // cores) * cores)
 
 
 def priced(cycles: float, blocks: int) -> float:
-    """Cycles of all blocks, idle cores counted; a few blocks more than there are cores even out a slow one."""
+    """Cycles of all blocks, idle cores included."""
     return cycles * blocks / balance(blocks) * (1.05 if blocks < 4 else 1.0)
 
 
 def shared(cycles: float) -> float:
-    """Cycles of all cores for a kernel of so many: one core does the least ones alone, before others are there."""
+    """Total cycles of a kernel over all cores; small ones run on one core."""
     return min(CORES * cycles, cycles + CORES * HANDOVER_CYCLES)
 
 
 def seconds_of(cost: Cost, clock: float = CYCLES_S) -> Cost:
-    """Seconds, where ``cost`` gives the cycles of all cores together."""
+    """Function that converts ``cost``'s total cycles to seconds."""
     return lambda c: cost(c) / (CORES * clock)
 
 
 def space_of(knobs: Knobs, where: Mapping[str, Predicate], cost: Cost, free: Iterable[str]) -> Space:
-    """The space whose default is cheapest; ``free`` knobs, which the model cannot judge, start at their first value,
-    where that is legal.
-    """
+    """Space whose default has the least ``cost``; ``free`` knobs start at their first value."""
     firsts = {k: v[:1] for k, v in knobs.items() if k in set(free)}
     tried = ({**knobs, **firsts, k: knobs.get(k, ())} for k in ("", *firsts))  # then with one of them free
     starts = (cheapest({k: v for k, v in some.items() if k}, where, cost) for some in tried)
@@ -195,5 +190,5 @@ def space_of(knobs: Knobs, where: Mapping[str, Predicate], cost: Cost, free: Ite
 
 
 def counts(n: int, most: int) -> list[int]:
-    """Sizes of blocks of n equal things: divisors first, and what splits them evenly over two cores."""
+    """Candidate block sizes for ``n`` items: divisors, and even splits."""
     return sorted({v for v in divisors_near(n, (1, 2, 4, 8)) if v <= most} or {1})

@@ -1,4 +1,4 @@
-"""Operands in another order, read and written in vectors."""
+"""Schedules transposing copies: operands packed through register transposition."""
 
 from __future__ import annotations
 
@@ -15,13 +15,11 @@ SIDE = 8
 
 def turned(s: BaseSchedule, stage: str, at: str, run: str, last: str, lanes: int = SIDE,
            block: tuple[int, int] | None = None) -> tuple[str, str]:  # fmt: skip
-    """Fill ``stage``, whose last axis is ``last``, from what is stored along ``run``: tiles of ``SIDE`` places of that
-    by ``lanes`` of ``last`` are read along the one, turned in registers and written along the other. Returns the loops
-    over tiles, or over blocks of them.
+    """Fill packed ``stage`` (last axis ``last``) from memory contiguous along ``run`` by register transposition of
+    ``SIDE`` x ``lanes`` tiles; returns the tile loops.
 
-    at: the loop in which the stage is computed, or "root"
-    block: tiles of a block along both; those along ``run`` follow each other, since rows whose pitch divides by a large
-           power of two leave few of their lines in the first-level cache
+    at: loop in which the stage is computed, or "root"
+    block: tiles per block along both axes; those along ``run`` adjacent, to avoid cache set conflicts
     """
     out = s.stage_out(stage, at, "register").name
     group, place = s.split(f"{out}.{run}", [None, SIDE], tail="shift")
@@ -42,5 +40,5 @@ def turned(s: BaseSchedule, stage: str, at: str, run: str, last: str, lanes: int
 
 
 def tiles_of(extent: int, size: int, wanted: int) -> int:
-    """The number of tiles of ``size`` in a block along an extent: about ``wanted``, the same in all blocks."""
+    """Number of tiles of ``size`` per block along an extent: about ``wanted``, equal in all blocks."""
     return divisor_near(-(-extent // size), wanted)

@@ -1,4 +1,4 @@
-"""Problems of operators, as their templates know them: products of matrices and convolutions, by their parameters.
+"""Parameters of matrix products (``Gemm``) and convolutions (``Conv``), as engines see them.
 
 Extents are counts of elements. ``on`` tells a problem the core that a CPU template is for.
 """
@@ -18,7 +18,7 @@ PRECISIONS = ("fp32", "tf32", "3xtf32")
 
 
 def accumulator(dtype: str) -> str | None:
-    """The wider type that sums of products of ``dtype`` are held in; None where its own will do."""
+    """Wider dtype in which products of ``dtype`` accumulate; None if the same."""
     if dtype in WIDENED:
         return "float32"
     return "int32" if dtype in ("int8", "uint8") else None
@@ -46,13 +46,13 @@ def _lanes(room: int) -> int:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TileProblem:
-    """Fields of all sums of products: their types, the operations on results, and the core that computes them.
+    """Common parameters of product sums: dtypes, epilogue, core.
 
-    dtype: of the operands;  precision: of products of float32 on tensor cores
-    result: of what is written, where that is not ``result_type``
-    prepack: one operand is a constant, packed ahead once for all launches
-    registers, vector_bytes: vector registers of a core, and their size; 0 where no core is meant
-    block_bytes: block memory that it has
+    dtype: of the operands;  precision: of float32 products on tensor cores
+    result: result dtype, if not ``result_type``
+    prepack: one operand is constant and packed once
+    registers, vector_bytes: number and size of a core's vector registers; 0 if no core is meant
+    block_bytes: block memory
     """
 
     dtype: str = "float32"
@@ -66,7 +66,7 @@ class TileProblem:
     block_bytes: int = 0
 
     def on(self, target: Target) -> Self:
-        """The same on a core of ``target``."""
+        """This problem with the core parameters of ``target``."""
         room = target.shared_optin_bytes
         return replace(self, registers=target.registers, vector_bytes=target.vector_bytes, block_bytes=room)
 
@@ -77,32 +77,32 @@ class TileProblem:
 
     @property
     def wide(self) -> str | None:
-        """The type that sums are held in where that is wider than the operands'; else None."""
+        """Accumulator dtype if wider than the operands', else None."""
         return accumulator(self.dtype)
 
     @property
     def sum_bytes(self) -> int:
-        """Bytes of one sum."""
+        """Bytes per accumulator element."""
         return _sum_bytes(self.dtype)
 
     @property
     def product_room(self) -> int:
-        """Registers that a sum takes: integers have no fused multiply-add, and their products need one as well."""
+        """Registers per accumulator: 1 for floats, 2 for integers (no fused multiply-add)."""
         return 1 if is_float(self.wide or self.dtype) else 2
 
     @property
     def vector_lanes(self) -> int:
-        """Sums that one vector register holds, as far as the language has such vectors: 2, 4, 8 or 16."""
+        """Accumulators per vector register: 2, 4, 8 or 16."""
         return _lanes(self.vector_bytes // self.sum_bytes)
 
     @property
     def made(self) -> str:
-        """The type of results."""
+        """Result dtype."""
         return self.result or result_type(self.dtype)
 
     @property
     def leaves_in_halves(self) -> bool:
-        """True when results have 16 bits: what the lanes of a fragment write at once is half of a sector then."""
+        """True for 16-bit results, which fragments store in half sectors."""
         return DTYPES[self.made].bits == 16
 
 
@@ -137,12 +137,12 @@ class Gemm(TileProblem):
 
     @property
     def axes(self) -> list[str]:
-        """Names of the axes that stand before rows and columns."""
+        """Names of the leading axes (before rows and columns)."""
         return ["z"] if self.batch > 1 else []
 
     @property
     def lead(self) -> str:
-        """The same in front of others in an index map."""
+        """Leading axes as index map text."""
         return "z, " if self.batch > 1 else ""
 
 
@@ -177,44 +177,44 @@ class Conv(TileProblem):
 
     @property
     def sides(self) -> tuple[WindowAxis, ...]:
-        """Strides, padding and dilation of windows along rows and along columns."""
+        """WindowAxis of rows and of columns."""
         return self.uneven or (WindowAxis(self.stride, self.pad, self.pad, self.dilation),) * 2
 
     @property
     def parts(self) -> int:
-        """Of the gradient of an image, how many rows (and columns) of pixels meet taps of their own: its stride."""
+        """Number of row (and column) residues with separate filter taps, in an image gradient: its stride."""
         return self.back.stride if self.back else 0
 
     @property
     def border(self) -> tuple[int, int]:
-        """Rows above and columns left of the image that the first results' taps read."""
+        """(rows above, columns left of) the image read by the first results."""
         if self.back is None:
             return self.pad, self.pad
         return (self.r - 1) * self.dilation - self.pad, (self.s - 1) * self.dilation - self.pad
 
     @property
     def nchw(self) -> bool:
-        """True when pixels of a row are contiguous, not channels."""
+        """True for layout NCHW."""
         return self.layout == "NCHW"
 
     @property
     def cg(self) -> int:
-        """Channels of the image in a group."""
+        """Input channels per group."""
         return self.c // self.groups
 
     @property
     def kg(self) -> int:
-        """Channels of the result in a group."""
+        """Output channels per group."""
         return self.k // self.groups
 
     @property
     def taps(self) -> int:
-        """Taps of the filter."""
+        """Filter taps (r * s)."""
         return self.r * self.s
 
     @property
     def pixels(self) -> int:
-        """Pixels of all results."""
+        """Output pixels of all images (n * p * q)."""
         return self.n * self.p * self.q
 
     @property

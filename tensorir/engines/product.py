@@ -1,4 +1,4 @@
-"""A product as the CPU engines schedule it: where its operands are, and its register tile."""
+"""``Product``: a matrix product inside a schedule, as CPU engines receive it."""
 
 from __future__ import annotations
 
@@ -35,26 +35,26 @@ class Product(NamedTuple):
     b_copy: str = ""
 
     def written(self, s: BaseSchedule, scope: str = "register") -> str:
-        """The stage that takes the sums from where they are made."""
+        """Stage that reads the accumulators, created if necessary."""
         out = self.out or out_stage(s, self.stage, scope)
         if scope == "shared" and (self.out or out != f"{self.stage}.out"):  # an epilogue
             s.set_scope(written_by(s, self.stage), scope)
         return out
 
     def loops(self, stage: str, axes: str) -> list[str]:
-        """The loops of ``stage`` over axes of these one-letter names, those before rows and columns in front."""
+        """Names of the leading loops of ``stage``, then of its one-letter ``axes``."""
         return [f"{stage}.{x}" for x in (*self.outer, *axes)]
 
 
 def bind_outer(s: BaseSchedule, loops: Sequence[str]) -> BaseSchedule:
-    """Give the loops before rows and columns, if there are any, to an axis of the grid."""
+    """Fuse the leading loops and bind them to a grid axis, if there are any."""
     if loops:
         s.share_out(*loops, to="block.z")
     return s
 
 
 def sums_in_registers(s: BaseSchedule, of: Product, stage: str, p: Gemm, unroll: int) -> None:
-    """A register tile of sums, the reduction outside."""
+    """Schedule a register tile of accumulators with the reduction outside."""
     if of.run and stage == of.stage:
         s.split(f"{stage}.k", [None, of.run])
     s.register_tile(f"{stage}.i", f"{stage}.j", lanes=p.vector_lanes, terms=unroll)

@@ -1,4 +1,4 @@
-"""Steps of engines and templates: the stage that writes the output, divisors for tiles, hints to unroll."""
+"""Schedule helpers of engines: the output stage, divisors for tiles, unroll hints."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ if TYPE_CHECKING:
 
 
 def out_stage(s: BaseSchedule, main: str, scope: str = "register", epilogue: str | None = None) -> str:
-    """The stage that writes the output: the epilogue where there is one, else a copy out of registers.
+    """Name of the stage that writes the output: the epilogue if there is one, else a copy from registers.
 
-    epilogue: which that is, "" for none but that of a view (``reindex``); without it, all stages that follow: one of
-              several (bias, then a conversion) is joined into its last one
+    epilogue: its name, "" for only a view's (``reindex``); None: all following stages, fused into the last
     """
     if epilogue is not None:
         own = epilogue or f"{main}.out"
@@ -27,7 +26,7 @@ def out_stage(s: BaseSchedule, main: str, scope: str = "register", epilogue: str
 
 
 def last_stage(s: BaseSchedule, main: str) -> str:
-    """The stage that writes the output, with the copy ``main`` and an epilogue's earlier stages joined into it."""
+    """Name of the output stage after fusing ``main`` and earlier epilogue stages into it."""
     names = [st.name for st in s.stages()]
     for name in names[names.index(main) : -1]:
         s.compute_inline(name)
@@ -35,22 +34,22 @@ def last_stage(s: BaseSchedule, main: str) -> str:
 
 
 def written_by(s: BaseSchedule, stage: str) -> str:
-    """The array that a stage writes."""
+    """Name of the array that a stage writes."""
     return writes(s.index.stages[stage].body)[0].name
 
 
 def unroll_by(s: BaseSchedule, loop: str, times: int) -> BaseSchedule:
-    """A hint to write ``times`` iterations of a loop out in a row, where that is more than one."""
+    """Annotate ``loop`` with an unroll factor, if greater than 1."""
     return s.annotate(loop, "unroll", times) if times > 1 else s
 
 
 def divisors_near(n: int, wanted: Sequence[int]) -> list[int]:
-    """Sizes of equal parts of n: n itself, and about n/2, n/4 … rounded up, plus the wanted ones that are smaller."""
+    """Candidate part sizes of n: n, n/2, n/4 … rounded up, and smaller ``wanted`` ones."""
     out = {n, *(-(-n // d) for d in (2, 3, 4, 8)), *(x for x in wanted if x < n)}
     return sorted(out)
 
 
 def divisor_near(k: int, wanted: int) -> int:
-    """A divisor of k from 3/4 to 3/2 of ``wanted``; without one the length of balanced pieces of about that size."""
+    """Divisor of k within 3/4 to 3/2 of ``wanted``; else a balanced length near it."""
     near = [d for d in range(max(1, 3 * wanted // 4), 3 * wanted // 2 + 1) if k % d == 0]
     return min(near, key=lambda d: abs(d - wanted)) if near else -(-k // max(1, round(k / wanted)))

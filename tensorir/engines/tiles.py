@@ -1,4 +1,4 @@
-"""Configurations of engines: which knobs there are, what they mean for a problem, and which of them are legal.
+"""``Tile``: base of engine configurations, with knobs, legality rules and resource use.
 
 The class of an engine's configurations says all that a space is made of: knobs with their values, rules that legal
 configurations keep, and what they take of a device. A tile reads the knobs that it is asked about and no others, so
@@ -27,7 +27,7 @@ Rule = Callable[[Any], bool]
 
 
 class Knob(Generic[Value]):
-    """A field of a configuration, by its name there, and the values that it may have, the one to try first in front."""
+    """A configuration field with its possible values, the first tried first."""
 
     def __init__(self, *values: Value) -> None:
         self.values = values
@@ -58,27 +58,27 @@ class Tile(Generic[P]):
 
     @classmethod
     def needs(cls, p: P) -> str | None:
-        """The requirement on a target for this problem, None where no target can compute it so."""
+        """Required target feature, such as "sm_80"; None if impossible."""
         return ""
 
     @classmethod
     def start(cls, p: P, target: Target) -> Config | None:
-        """The configuration to start from; None for the first legal one."""
+        """Start configuration; None for the first legal one."""
         return None
 
     @classmethod
     def expected(cls, p: P, target: Target) -> Callable[[Config], float] | None:
-        """The time that a configuration is expected to take, None where nobody can tell (``Space.expecting``)."""
+        """Function from a configuration to modelled seconds; None without a model."""
         return None
 
     @classmethod
     def knobs(cls, p: P, target: Target) -> Knobs:
-        """Every knob with its values; a subclass tells those that depend on the problem or the target."""
+        """{knob: values} for the problem and target."""
         return {name: knob.values for name, knob in vars(cls).items() if isinstance(knob, Knob)}
 
     @classmethod
     def where(cls, p: P, target: Target) -> dict[str, Predicate]:
-        """The rules, as a space asks them."""
+        """{rule name: predicate}, for a Space."""
 
         def asked(rule: Rule) -> Predicate:
             return lambda c: rule(cls(c, p, target))
@@ -87,52 +87,52 @@ class Tile(Generic[P]):
 
     @classmethod
     def among(cls, knobs: Knobs, p: P, target: Target) -> Iterator[Self]:
-        """The legal ones of all combinations of such values, last knob fastest."""
+        """Legal configurations of all knob combinations, last knob fastest."""
         for values in itertools.product(*knobs.values()):
             tile = cls(dict(zip(knobs, values, strict=True)), p, target)
             if all(rule(tile) for rule in cls.rules.values()):
                 yield tile
 
     def but(self, p: P | None = None, **changed: object) -> Self:
-        """The same with other values of some knobs, or for another problem."""
+        """A copy with changed knobs or problem."""
         return type(self)({**self.config, **changed}, p or self.p, self.target)
 
     @property
     def operand_bytes(self) -> int:
-        """Shared memory for what a block stages of operands."""
+        """Shared-memory bytes for staged operands."""
         return 0
 
     @property
     def result_bytes(self) -> int:
-        """Shared memory for results on their way out, next to operands."""
+        """Shared-memory bytes for staged results, in addition to operands."""
         return 0
 
     @property
     def sides(self) -> Iterable[tuple[int, int, int]]:
-        """A block's extents: each with one that is never too large, and how much there is along it."""
+        """(block extent, always acceptable extent, total extent) per dimension."""
         return ()
 
     def shared(self) -> bool:
-        """True when a block has shared memory for what it stages; results are asked about where operands fit."""
+        """True if staged data fits in shared memory."""
         operands, room = self.operand_bytes, self.target.shared_optin_bytes
         return operands <= room and operands + self.result_bytes <= room
 
     def sensible(self) -> bool:
-        """True when no block is twice as large as what there is."""
+        """True if no block extent is twice the total."""
         return all(tile <= least or tile // 2 < extent for tile, least, extent in self.sides)
 
 
 def space_with(
     where: Mapping[str, Predicate], start: Mapping[str, object] | None, knobs: Mapping[str, Sequence[object]]
 ) -> Space:
-    """The space of such knobs."""
+    """Space with these rules, start and knobs."""
     from tensorir.tune.space import Space  # which loading a tuned kernel has no use for
 
     return Space(where=where, default=start, **knobs)
 
 
 def legal(knobs: Knobs, where: Mapping[str, Predicate]) -> Iterator[Config]:
-    """The legal configurations one by one, in the order of the knobs' values, last knob fastest."""
+    """Legal configurations, last knob fastest."""
     for values in itertools.product(*knobs.values()):
         c = dict(zip(knobs, values, strict=True))
         if all(test(c) for test in where.values()):
@@ -141,7 +141,7 @@ def legal(knobs: Knobs, where: Mapping[str, Predicate]) -> Iterator[Config]:
 
 def cheapest(knobs: Knobs, where: Mapping[str, Predicate], cost: Callable[[Config], Any], enough: float = -math.inf
              ) -> Config | None:  # fmt: skip
-    """The legal configuration of least cost, the first of equals, or the first whose cost is ``enough``."""
+    """Legal configuration of least cost, or the first with cost <= ``enough``; None if none is legal."""
     priced: list[tuple[Any, Config]] = []
     for c in legal(knobs, where):
         priced.append((cost(c), c))

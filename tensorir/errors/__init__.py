@@ -57,14 +57,14 @@ class Problem(Shown):
 
 
 def printable(text: str) -> str:
-    """Lines with whatever moves a cursor, rings or hides spelt out: names from a log or a file reach terminals."""
+    """``text`` with control and invisible characters spelled out, for terminals."""
     if all(line.isprintable() for line in text.split("\n")):
         return text
     return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
 
 
 def user_line() -> str:
-    """``file:line: text`` of the innermost frame outside this package; empty when there is none."""
+    """``file:line: text`` of the innermost frame outside this package; "" if there is none."""
     frame = sys._getframe(1)
     while frame is not None and ours(frame):
         frame = frame.f_back  # type: ignore[assignment]
@@ -72,7 +72,7 @@ def user_line() -> str:
 
 
 def warn(problem: Problem) -> None:
-    """Warn of what works, and costs more than it need: at the user's line, once for each of his lines."""
+    """Issue a warning about avoidable cost, once per line of user code."""
     frame = sys._getframe(1)
     while frame.f_back is not None and ours(frame):
         frame = frame.f_back
@@ -81,14 +81,14 @@ def warn(problem: Problem) -> None:
 
 
 def line_of(error: BaseException) -> str | None:
-    """The user's line that raised ``error``: the innermost one of its traceback outside this package."""
+    """User line that raised ``error``: the innermost traceback frame outside this package; None if there is none."""
     own = [f for f in _frames(error.__traceback__) if not ours(f.tb_frame)]
     return _line(own[-1].tb_frame.f_code.co_filename, own[-1].tb_lineno) if own else None
 
 
 def ours(frame: FrameType) -> bool:
-    """True if a frame is this package's, or between two of them: Python's (``with`` over a generator, what is cached),
-    or PyTorch's, which calls operators.
+    """True if a frame belongs to this package or is machinery between its frames (contextlib, functools, PyTorch's
+    dispatch).
 
     What dataclasses generate has no file, only a module.
     """

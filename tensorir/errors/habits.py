@@ -1,4 +1,4 @@
-"""Answers by name: the remedies of the table of habits, and the names that are spelt alike."""
+"""Suggestions for names and calls from other libraries: a table of habits, and similar spellings."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ _ALSO = {"stage": "schedule", "tensor": "function", "tir": "function", "nn": "ti
 
 @functools.cache
 def remedies() -> Mapping[str, Mapping[str, str]]:
-    """Remedies for habits: where a name is looked for -> the name -> what to type here (``habits.toml``)."""
+    """{kind of object: {unknown name: what to write here}}, from ``habits.toml``."""
     return tomllib.loads(Path(__file__).with_name("habits.toml").read_text(encoding="utf-8"))
 
 
 def habit(kind: str, name: str) -> str | None:
-    """The remedy for ``name`` where the table calls the place ``kind``; None where it says nothing."""
+    """Suggestion for ``name`` on an object of ``kind``; None if the table has none."""
     found = remedies().get(kind, {}).get(name)
     if found is None and kind in ("tir", "nn") and _DTYPE.fullmatch(name):
         return f'dtypes are strings, "{name}", or NumPy\'s'
@@ -54,15 +54,15 @@ def habit(kind: str, name: str) -> str | None:
 
 
 def near(name: str, legal: Iterable[str]) -> str:
-    """The names that are spelt like ``name``, as a question; "" when none is."""
+    """Question naming similar names; "" if none is similar."""
     close = nearest(name, legal, 3)
     return " or ".join(close) + "?" if close else ""
 
 
 def meant(kind: str, word: str, legal: Iterable[str], short: Mapping[str, str] | None = None) -> str:
-    """The ``legal`` word for ``word``, another tool's name or a like spelling, and the others.
+    """Hint for an unknown word: the right word of ``legal``, by the table or by spelling, and the others.
 
-    short: other words that are understood, and what they stand for
+    short: accepted abbreviations and what they stand for
     """
     words, also = list(legal), short or {}
     close = nearest(word, [*words, *also], cutoff=0.7)
@@ -72,8 +72,8 @@ def meant(kind: str, word: str, legal: Iterable[str], short: Mapping[str, str] |
 
 
 def unknown(kind: str, name: str, label: str, legal: Iterable[str] = (), remedy: str = "") -> AttributeError:
-    """The error for an attribute ``name`` that ``label`` has not (``attribute.unknown``): the table's remedy, or the
-    ``legal`` names that are spelt alike. What Python and notebooks look for themselves gets a plain AttributeError.
+    """The ``attribute.unknown`` error for attribute ``name`` of ``label``, with a suggestion. Names probed by Python
+    and notebooks get a plain AttributeError.
     """
     remedy = remedy or habit(kind, name) or (near(name, legal) if not name.startswith("_") else "")
     if name.startswith("_") or (not remedy and not legal):
@@ -82,11 +82,11 @@ def unknown(kind: str, name: str, label: str, legal: Iterable[str] = (), remedy:
 
 
 class Folder(ModuleType):
-    """A module that is called as if it were a function of its name: the call is answered (``attribute.called``)."""
+    """A module whose mistaken call, as of a function, raises ``attribute.called`` with advice."""
 
     @classmethod
     def of(cls, name: str) -> None:
-        """Make the module ``name``, which is being imported, one of these."""
+        """Turn module ``name``, during its import, into a Folder."""
         sys.modules[name].__class__ = cls
 
     def __call__(self, *args: object, **kwargs: object) -> Any:
@@ -96,9 +96,7 @@ class Folder(ModuleType):
 
 
 def unknown_here(name: str, legal: Iterable[str]) -> Exception:
-    """``unknown`` of a name of the package, for the ``__getattr__`` that was asked: by ``from … import`` as an
-    ImportError, since Python replaces an AttributeError there by words of its own.
-    """
+    """The error for an unknown name in the package's ``__getattr__``; an ImportError within ``from … import``."""
     error = unknown("tir", name, "module 'tensorir'", legal)
     frame = sys._getframe(2)
     if frame.f_code.co_code[frame.f_lasti] == dis.opmap["IMPORT_FROM"] and isinstance(error, TensorIRError):
@@ -107,7 +105,7 @@ def unknown_here(name: str, legal: Iterable[str]) -> Exception:
 
 
 def public(cls: type) -> list[str]:
-    """The public names of a class."""
+    """Public names of a class."""
     return [n for n in dir(cls) if not n.startswith("_")]
 
 
@@ -147,7 +145,7 @@ def answers(error: type[TensorIRError] = DeclarationError) -> Callable[[Callable
 
 
 def _unfit(name: str, error: Exception) -> Problem | None:
-    """The argument that Python could not work with; None where none is to blame."""
+    """Problem naming the argument that Python failed on; None if none is to blame."""
     if isinstance(error, RecursionError):
         hint = "less in each other: at most some hundred levels"
         return Problem("argument.nested", f"{name}: an argument is nested too deeply", hint=hint)
@@ -168,7 +166,7 @@ def _unfit(name: str, error: Exception) -> Problem | None:
 
 
 def _special(frame: FrameType) -> str | None:
-    """The name of the special method of a user's object that a frame is in; None where it is in another function."""
+    """Name of a user object's special method running in ``frame``, else None."""
     code = frame.f_code
     if ours(frame) or not code.co_argcount or code.co_varnames[0] not in frame.f_locals:
         return None
@@ -178,7 +176,7 @@ def _special(frame: FrameType) -> str | None:
 
 
 def answering(error: type[TensorIRError]) -> Callable[[C], C]:
-    """A decorator of a class: ``answers`` for each of its public methods, its constructor and ``x[…]``."""
+    """Class decorator: apply ``answers`` to public methods, constructor and ``x[…]``."""
 
     def decorate(cls: C) -> C:
         for name, method in list(vars(cls).items()):
@@ -190,7 +188,7 @@ def answering(error: type[TensorIRError]) -> Callable[[C], C]:
 
 
 def _misfit(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Problem | None:
-    """The fault of a call; None where the arguments fit and the mistake is elsewhere."""
+    """Problem for arguments that do not fit the signature; None if they do."""
     signature = inspect.signature(function)
     try:
         signature.bind(*args, **kwargs)

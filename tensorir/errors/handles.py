@@ -1,4 +1,4 @@
-"""Copies and pickles of public objects: a copy is another handle of the same thing, a pickle is data."""
+"""Copying and pickling of public objects: a copy shares the object, a pickle holds data."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tensorir.errors.needs import shown
 
 
 class _Probe(threading.local):
-    """State of the thread's trial pickle: under way or not, and the handles met, already proved by it."""
+    """Thread-local state of a trial pickle: running, and handles already visited."""
 
     on = False
 
@@ -24,7 +24,7 @@ _probe = _Probe()
 
 
 class Sink:
-    """A file without content: writes are counted and dropped."""
+    """A write-only file object that discards data."""
 
     def write(self, data: bytes | memoryview) -> int:
         """The number of bytes given."""
@@ -49,7 +49,7 @@ class Handle:
         return self.__copy__()
 
     def _data(self) -> tuple[Any, ...]:
-        """A function and its arguments; the call makes the object again."""
+        """(function, arguments) that recreate the object."""
         made = object.__reduce_ex__(self, 4)
         assert isinstance(made, tuple)
         return made
@@ -76,7 +76,7 @@ class Value(Handle):
 
 
 def unpicklable(value: object) -> str:
-    """The reason not to pickle ``value``; "" for none."""
+    """Reason why ``value`` cannot be pickled; "" if it can."""
     before, _probe.on = _probe.on, True
     if not before:
         _probe.met.clear()
@@ -94,7 +94,7 @@ def unpicklable(value: object) -> str:
 
 
 def _tolerant() -> bool:
-    """True if cloudpickle or dill asks: they take functions without names."""
+    """True during pickling by cloudpickle or dill, which accept local functions."""
     frame = sys._getframe(2)
     while frame is not None:
         if str(frame.f_globals.get("__name__", "")).partition(".")[0] in ("cloudpickle", "dill"):

@@ -1,4 +1,4 @@
-"""Arguments checked at the user's call: each refusal has the argument's name, its value and the expected one.
+"""Validation of user arguments (``need_int``, ``need_name``, …): return the value or raise with name and expectation.
 
 Python would notice most of these mistakes too, but frames deep inside the package and in words about our internals.
 ``error`` is the class to raise, that of the caller's phase.
@@ -38,14 +38,14 @@ def shown(value: object) -> str:
 
 
 def wrong(name: str, value: object, expected: str, error: Class = DeclarationError, hint: str = "") -> TensorIRError:
-    """The error for an argument of the wrong sort (``argument.type``)."""
+    """The ``argument.type`` error for an argument."""
     return refuse(error, "argument.type", f"{name} must be {expected}, not {shown(value)}", hint=hint)
 
 
 def need_int(
     name: str, value: object, low: int | None = None, high: int | None = None, error: Class = DeclarationError
 ) -> int:
-    """An int, or what counts as one (NumPy's), within bounds; ``argument.type``, ``argument.value``."""
+    """``value`` as int within bounds; ``argument.type``, ``argument.value``."""
     try:
         if isinstance(value, bool):
             raise TypeError
@@ -60,7 +60,7 @@ def need_int(
 
 
 def plain_int(value: object) -> Any:
-    """An int of NumPy's as one of Python's; anything else, a bool too, as it is.
+    """NumPy ints as Python ints; other values unchanged.
 
     A tensor or an element is not asked: what it would answer takes reading the user's source
     """
@@ -73,7 +73,7 @@ def plain_int(value: object) -> Any:
 
 
 def plain_ints(function: Callable[P, R]) -> Callable[P, R]:
-    """``function`` with ``plain_int`` of its arguments, those that it does not take answered."""
+    """``function`` with ``plain_int`` applied to its arguments."""
     answered = answers()(function)
 
     @functools.wraps(function)
@@ -84,12 +84,12 @@ def plain_ints(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def need_ints(name: str, value: object, error: Class = DeclarationError) -> tuple[int, ...]:
-    """A list or tuple of ints."""
+    """``value`` as a tuple of ints."""
     return tuple(need_int(f"{name}[{n}]", v, error=error) for n, v in enumerate(need_list(name, value, "ints", error)))
 
 
 def need_number(name: str, value: object, low: float = -math.inf, error: Class = DeclarationError) -> float:
-    """A finite number from ``low`` up."""
+    """``value`` as a finite number >= ``low``."""
     try:
         if isinstance(value, bool | str | bytes):
             raise TypeError
@@ -103,14 +103,14 @@ def need_number(name: str, value: object, low: float = -math.inf, error: Class =
 
 
 def need_bool(name: str, value: object, error: Class = DeclarationError) -> bool:
-    """True or False, not just something with a truth value."""
+    """``value`` if it is True or False."""
     if not isinstance(value, bool):
         raise wrong(name, value, "True or False", error)
     return value
 
 
 def need_text(name: str, value: object, error: Class = DeclarationError, empty: bool = False) -> str:
-    """A string of characters, where ``empty`` does not allow others a non-empty one; ``argument.text``."""
+    """``value`` as a valid string, nonempty unless ``empty``; ``argument.text``."""
     if not isinstance(value, str) or not (value or empty):
         raise wrong(name, value, "a string" if empty else "a non-empty string", error)
     if not value.isascii() and any("\ud800" <= c <= "\udfff" for c in value):
@@ -133,7 +133,7 @@ def need_name(name: str, value: object, error: Class = DeclarationError, code: s
 
 
 def need_choice(name: str, value: object, legal: Collection[str], error: Class = DeclarationError) -> str:
-    """One of a few words."""
+    """``value`` if one of ``legal``."""
     if not isinstance(value, str) or value not in legal:
         words = ", ".join(map(repr, legal))
         hint = "".join(map(repr, nearest(value, legal)))
@@ -142,14 +142,14 @@ def need_choice(name: str, value: object, legal: Collection[str], error: Class =
 
 
 def need_list(name: str, value: object, of: str, error: Class = DeclarationError) -> tuple[object, ...]:
-    """A list or tuple, as a tuple; what it holds is the caller's to check."""
+    """``value``, a list or tuple, as a tuple; items are unchecked."""
     if not isinstance(value, list | tuple):
         raise wrong(name, value, f"a list of {of}", error)
     return tuple(value)
 
 
 def need_slice(x: slice, length: int, error: Class = DeclarationError) -> range:
-    """The positions of a slice of so many elements."""
+    """Positions selected by a slice of ``length`` elements, as a range."""
     try:
         return range(*x.indices(length))
     except (TypeError, ValueError):
@@ -157,13 +157,13 @@ def need_slice(x: slice, length: int, error: Class = DeclarationError) -> range:
 
 
 def need_names(name: str, value: object, error: Class = DeclarationError) -> tuple[str, ...]:
-    """A list or tuple of non-empty strings; one of them alone is a list of one."""
+    """``value`` as a tuple of nonempty strings; a single string counts as one."""
     found = (value,) if isinstance(value, str) else need_list(name, value, "names", error)
     return tuple(need_name(f"{name}[{n}]", v, error) for n, v in enumerate(found))
 
 
 def need_mapping(name: str, value: object, error: Class = DeclarationError) -> Mapping[Any, Any]:
-    """A dict whose keys are strings."""
+    """``value`` if a dict with string keys."""
     if not isinstance(value, Mapping) or not all(isinstance(k, str) for k in value):
         raise wrong(name, value, "a dict with names as keys", error)
     return value
@@ -172,7 +172,7 @@ def need_mapping(name: str, value: object, error: Class = DeclarationError) -> M
 def need_function(
     name: str, value: object, error: Class = DeclarationError, takes: int | None = None
 ) -> Callable[..., Any]:
-    """A callable; takes: number of its arguments, as far as its signature tells."""
+    """``value`` if callable; takes: required number of arguments, if its signature is known"""
     if not callable(value):
         raise wrong(name, value, "a function", error)
     if takes is not None:
@@ -190,7 +190,7 @@ _NO_PATH = {errno.ENAMETOOLONG, errno.EILSEQ, errno.EINVAL, errno.ELOOP}
 
 
 def need_path(name: str, value: object, error: Class = DeclarationError) -> str:
-    """A path that the file system can be asked about: it is asked, since what it takes is its own affair."""
+    """``value`` as a path that the file system accepts."""
     try:
         path = os.fspath(value) if isinstance(value, str | os.PathLike) else None
         if isinstance(path, str) and path:
@@ -228,12 +228,12 @@ def need_seconds(value: object) -> float:
 
 
 def spelt(value: object) -> object:
-    """The ints of "2x1", as commands and logs have them; anything else as it is."""
+    """Ints of a text such as "2x1"; other values unchanged."""
     if isinstance(value, str) and re.fullmatch(r"\d{1,9}(x\d{1,9})*", value):
         return tuple(map(int, value.split("x"))) if "x" in value else int(value)
     return value
 
 
 def text_of(values: Sequence[int]) -> int | str:
-    """The int that all of them are, or "2x1"."""
+    """The common int of ``values``, or text such as "2x1"."""
     return values[0] if len(set(values)) == 1 else "x".join(map(str, values))

@@ -1,4 +1,4 @@
-"""Displays of every public object: a ``repr`` of a few lines, and HTML for notebooks, which ``tensorir.show`` makes."""
+"""Base class ``Shown`` of public objects: short ``repr``, and HTML in notebooks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _short.maxdict = _short.maxlist = _short.maxtuple = 4
 
 
 def few_lines(text: str) -> str:
-    """``text`` in at most three lines of 118 columns, the rest as an ellipsis."""
+    """``text`` cut to three lines of 118 columns."""
     lines = [
         part
         for line in text.splitlines()
@@ -30,7 +30,7 @@ def few_lines(text: str) -> str:
 
 
 def short(value: object) -> str:
-    """A value in a few words, however large it is."""
+    """Short text of any value."""
     if isinstance(value, float):
         return f"{value:.6g}"
     try:
@@ -42,7 +42,7 @@ def short(value: object) -> str:
 
 
 def fields_of(x: object) -> dict[str, object]:
-    """The fields of a dataclass that are meant to be read; empty for other objects."""
+    """{name: value} of a dataclass's displayed fields; {} for other objects."""
     return {f.name: getattr(x, f.name) for f in fields(x) if f.repr} if is_dataclass(x) else {}
 
 
@@ -80,7 +80,7 @@ class Text(str, Shown):
 
 
 def difference(old: str, new: str) -> Text:
-    """The way from one text to another, as a unified diff."""
+    """Unified diff of two texts."""
     from difflib import unified_diff
 
     return Text("\n".join(unified_diff(old.splitlines(), new.splitlines(), lineterm="", n=2)), "diff")

@@ -1,4 +1,4 @@
-"""The words nearest to a mistyped one."""
+"""Finds words similar to a misspelled one."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 
 def nearest(word: object, legal: Iterable[str], n: int = 1, cutoff: float = 0.6) -> list[str]:
-    """At most ``n`` of the ``legal`` words, the likeliest first; none where ``word`` is like none of them.
+    """Up to ``n`` words of ``legal`` most similar to ``word``.
 
     Words that one slip of the finger turns into ``word``, however short they are, capitals or not;
     where there are none, those that difflib finds alike by at least ``cutoff``.
@@ -22,7 +22,7 @@ def nearest(word: object, legal: Iterable[str], n: int = 1, cutoff: float = 0.6)
 
 
 def one_slip(a: str, b: str) -> bool:
-    """True if a letter that was dropped, added or replaced, or two neighbours swapped, make ``b`` of ``a``; or none."""
+    """True if one typing error (insertion, deletion, replacement, transposition) or none separates ``a`` and ``b``."""
     if abs(len(a) - len(b)) > 1:
         return False
     low = 0

@@ -1,4 +1,4 @@
-"""Expressions that users write in strings, as trees of Python's grammar; nothing in them is ever executed.
+"""``ParsedText``: parser base for small expression languages in user strings; uses Python's grammar, executes nothing.
 
 ``"tile <= 4 and mode in ('row', 'col')"  ->  ast.BoolOp(And, [Compare, Compare])``
 
@@ -31,14 +31,14 @@ CONDITIONS: tuple[type[ast.AST], ...] = (
 
 
 class Word(NamedTuple):
-    """A word of a text: the group of the language's pattern, and where it stands."""
+    """A token: pattern group, text and position."""
 
     kind: str
     text: str
     at: int
 
     def operand(self, brackets: str) -> bool:
-        """True if it is no operator, or one of the brackets."""
+        """True if it is no operator, or one of ``brackets``."""
         return self.text in brackets if self.kind == "op" else self.text not in LOGIC | {"in"}
 
 
@@ -67,15 +67,15 @@ class ParsedText:
         self.tree = self._parsed()
 
     def refusal(self, message: str, hint: str = "", at: int | None = 0) -> Exception:
-        """The language's error about the word ``at``, or about all of the text (None)."""
+        """The language's exception about position ``at`` (None: the whole text)."""
         raise NotImplementedError("each language has errors of its own")
 
     def said(self, node: ast.expr) -> str:
-        """The part of the text that a node is made of."""
+        """Source text of a node."""
         return self.text[node.col_offset : node.end_col_offset]
 
     def mark(self, at: int) -> str:
-        """The line around a place, and a ^ below it."""
+        """Line around position ``at`` with a caret below."""
         low = max(0, at - 60)
         line = "".join(c if c.isprintable() else " " for c in self.text[low : at + 40])
         return f"{line}\n{' ' * (at - low)}^"

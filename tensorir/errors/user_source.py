@@ -1,4 +1,4 @@
-"""The user's source at the place that is running: an answer then repeats it, put right."""
+"""Finds the user's running expression in their source, so that errors can show it corrected."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _MAX_REMEDY_CHARACTERS = 100
 
 
 def asked() -> list[ast.AST]:
-    """The expression of the user's own code that is running, and those around it, innermost first; [] where its source
-    is not at hand, or says something else by now.
+    """AST of the user's running expression and its enclosing nodes, innermost first; [] if the source is unavailable or
+    changed.
     """
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and ours(frame):
@@ -46,7 +46,7 @@ def _path(tree: ast.AST, place: tuple[int | None, ...]) -> list[ast.AST]:
 
 
 def _deepest(path: list[ast.AST], place: tuple[int | None, ...]) -> list[ast.AST]:
-    """A statement and its expression are at the same place: down to the expression."""
+    """``path`` extended to the innermost node at ``place`` (a statement and its expression share it)."""
     while same := [c for c in ast.iter_child_nodes(path[-1]) if _place(c) == place]:
         path = [*path, same[0]]
     return path
@@ -62,7 +62,7 @@ def _holds(n: ast.AST, place: tuple[int | None, ...]) -> bool:
 
 
 def put_right(rule: Callable[[list[ast.AST]], str | None], general: str) -> str:
-    """The result of ``rule`` on the user's expression that is running, if that fits in a line, else ``general``."""
+    """``rule`` applied to the user's running expression if the result fits a line, else ``general``."""
     try:
         made = rule(asked())
     except RecursionError:  # of an expression that is nested too deep to be written again
@@ -71,7 +71,7 @@ def put_right(rule: Callable[[list[ast.AST]], str | None], general: str) -> str:
 
 
 def call_of(path: list[ast.AST]) -> tuple[str, list[str]]:
-    """The name of the function that is being called, dotted, and its arguments as text; ("", []) for anything else."""
+    """(dotted function name, argument texts) of the running call; ("", []) otherwise."""
     for n in path[:2]:
         if isinstance(n, ast.Call) and isinstance(n.func, ast.Name | ast.Attribute):
             return ast.unparse(n.func), [ast.unparse(a) for a in n.args]
@@ -79,7 +79,7 @@ def call_of(path: list[ast.AST]) -> tuple[str, list[str]]:
 
 
 def search_of(path: list[ast.AST]) -> str | None:
-    """``B in (A, B)`` of whole tensors as a search for the object; anything else as ``truth_of``."""
+    """Correction of ``B in (A, B)`` on tensors: identity search; otherwise as ``truth_of``."""
     for n in path[:2]:
         match n:
             case ast.Compare(ops=[ast.In() | ast.NotIn()], comparators=[among]):
@@ -89,7 +89,7 @@ def search_of(path: list[ast.AST]) -> str | None:
 
 
 def truth_of(path: list[ast.AST]) -> str | None:
-    """The condition or choice that ``path`` asks the truth of, as it is said in a declaration."""
+    """Correction of a truth test on a symbolic value, as ``tir.where`` or logic; None if there is none."""
     name, given = call_of(path)
     if name in ("max", "min") and len(given) > 1:
         made = given[0]
@@ -125,7 +125,7 @@ def truth_of(path: list[ast.AST]) -> str | None:
 
 
 def number_of(path: list[ast.AST]) -> str | None:
-    """The remedy for a conversion to a number, which ``path`` asks for: int(), math.exp(), range(), a list's index."""
+    """Correction of a conversion to a number (int(), math.exp(), range(), list index); None if there is none."""
     name, given = call_of(path)
     first = ", ".join(given)
     if name in ("int", "float"):
@@ -143,7 +143,7 @@ def number_of(path: list[ast.AST]) -> str | None:
 
 
 def item_of(path: list[ast.AST]) -> str | None:
-    """``A[i][j]`` in one pair of brackets, of which ``A[i]`` or the whole is running."""
+    """Correction of ``A[i][j]``: ``A[i, j]``; None for others."""
     for n in path[:2]:
         if isinstance(n, ast.Subscript) and isinstance(n.value, ast.Subscript):
             inner = item_of([n.value]) or ast.unparse(n.value)
@@ -152,7 +152,7 @@ def item_of(path: list[ast.AST]) -> str | None:
 
 
 def whole_of(path: list[ast.AST]) -> str | None:
-    """``A[i / 2]`` with the division that rounds down."""
+    """Correction of ``A[i / 2]``: ``A[i // 2]``; None for others."""
     for n in path[:1]:
         if isinstance(n, ast.Subscript):
             slices = [m for m in ast.walk(n.slice) if isinstance(m, ast.BinOp) and isinstance(m.op, ast.Div)]
@@ -167,12 +167,12 @@ _OVER = ("sum", "max", "min", "any", "all")
 
 
 def items_of(path: list[ast.AST]) -> str | None:
-    """Python's ``sum(x)`` of one element, as the reduction that is meant."""
+    """Correction of Python's ``sum(x)`` on an element: a reduction; None for others."""
     name, given = call_of(path)
     return f"tir.{name}({given[0]}, axis=k) over k = tir.reduce_axis(n)" if name in _OVER and len(given) == 1 else None
 
 
 def rows_of(path: list[ast.AST]) -> str | None:
-    """Python's ``sum(A)`` of a whole tensor, which goes through its rows."""
+    """Correction of Python's ``sum(A)`` on a tensor; None for others."""
     name, given = call_of(path)
     return f"{given[0]}.{name}(axis=0)" if name in _OVER and len(given) == 1 else None

@@ -1,3 +1,3 @@
-"""The language of declarations: placeholders, computes, reductions, and the programs they make."""
+"""The declaration language: placeholders, compute, reductions, scans, scatters, and their unscheduled programs."""
 
 from tensorir.expr import whole as whole  # tells tensors what their operators make

@@ -1,4 +1,4 @@
-"""Every access is proved in range at declaration, or refused with a witness."""
+"""Proves every access of a declaration in range, or refuses it with a counterexample."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ _SEARCH = 1 << 16  # axis values tried when looking for a witness
 
 @dataclass(frozen=True)
 class ReadPlace:
-    """An index that is not proved to be in range: of what is read, or of the cell of a term.
+    """An index not proved in range.
 
-    index: of one dimension, number ``d``, of ``into``, which has the extent ``limit``;  load: None for a cell
-    conditions: what holds where it is used;  arith: what is known there
+    index: of dimension ``d`` of ``into``, with extent ``limit``;  load: None for a scatter target
+    conditions: under which it is evaluated;  arith: known facts
     """
 
     index: Expr
@@ -69,7 +69,7 @@ def check_accesses(op: Compute) -> None:
 
 
 def places(op: Compute) -> Iterator[tuple[tuple[Expr, ...], tuple[int | Expr, ...], str]]:
-    """Indices, extents and name of all that a declaration reads or sends terms to; padded reads are not among them."""
+    """Yield (indices, extents, name) of all reads and scatter targets; padded reads excluded."""
     for body in op.bodies:
         yield from ((x.index, plain(x.buffer.shape), x.buffer.name) for x in find(body, Load))
         if isinstance(body, Reduce) and isinstance(body.part, Placed):
@@ -77,9 +77,7 @@ def places(op: Compute) -> Iterator[tuple[tuple[Expr, ...], tuple[int | Expr, ..
 
 
 def looked_up(op: Compute) -> Iterator[tuple[Load, int | Expr, str, Part]]:
-    """Elements of inputs that are places, which a launch has to check: the read, the extent that they have to be below,
-    the name of what has it, and the part of the input that is read so.
-    """
+    """Yield (load, limit, array name, part) of input elements used as indices, which launches check."""
     if not any(is_gather(i) for index, _, _ in places(op) for i in index):
         return
     arith = arith_of(op)
@@ -89,7 +87,7 @@ def looked_up(op: Compute) -> Iterator[tuple[Load, int | Expr, str, Part]]:
 
 
 def _part(load: Load, arith: Arith) -> Part:
-    """The smallest slices that have all that a load reads."""
+    """Smallest slices that contain all elements of a load."""
     return () if not any(found := tuple(map(_slice, load.index, load.buffer.shape, repeat(arith)))) else found
 
 
@@ -104,7 +102,7 @@ def _slice(i: Expr, extent: Expr, arith: Arith) -> tuple[int, ...]:
 
 
 def _unproven(op: Compute, arith: Arith) -> Iterator[ReadPlace]:
-    """The indices of a declaration that are not proved to be in range."""
+    """Yield indices of a declaration not proved in range."""
     if any(hi < lo for lo, hi in arith.ranges.values()):
         return  # an empty domain reads nothing
 
@@ -130,7 +128,7 @@ def _unproven(op: Compute, arith: Arith) -> Iterator[ReadPlace]:
 
 
 def _refuse(op: Compute, place: ReadPlace, ranges: dict[Var, Interval]) -> None:
-    """Refuse an index, unless every point has been tried."""
+    """Raise the error for an index, unless exhaustive search finds no violation."""
     if place.load is None:
         _refuse_cell(op, place.index, place.limit, place.d, ranges)
     else:
@@ -152,12 +150,12 @@ def _refuse_cell(op: Compute, i: Expr, n: int | Expr, d: int, ranges: dict[Var, 
 
 
 def is_gather(e: Expr) -> bool:
-    """True when an index depends on data, so that its range is known at launch only."""
+    """True if an index depends on loaded data."""
     return has(e, Load)
 
 
 def gathered(i: Expr) -> Load | None:
-    """The element of an input that an index is, perhaps widened; None when it is computed from data in another way."""
+    """The load that an index consists of, possibly widened; None if computed from data otherwise."""
     while isinstance(i, Cast) and (i.dtype == "index" or DTYPES[i.dtype].bits >= DTYPES[i.a.dtype].bits):
         i = i.a
     if isinstance(i, Load) and i.buffer.origin is not None and i.buffer.origin.op is None and i.buffer.data is None:
@@ -182,7 +180,7 @@ def _said(n: Any) -> str:
 
 
 def _check_divisor(e: Binary, conditions: tuple[Expr, ...], arith: Arith, ranges: dict[Var, Interval]) -> None:
-    """Divisors that come from axes alone; what is read from memory is the launch's."""
+    """Raise ``declare.zero-division`` if a divisor made of axes can be 0."""
     low, high = arith.child(assume=conditions).range(e.b)
     if low > 0 or high < 0 or is_gather(e.b):
         return
@@ -221,8 +219,8 @@ def _refuse_read(op: Compute, load: Load, place: ReadPlace, ranges: dict[Var, In
 
 def _witness(i: Expr, bad: Callable[[int, Mapping[Var, int]], bool], conditions: tuple[Expr, ...],
              ranges: dict[Var, Interval], more: Sequence[Var] = ()) -> Any:  # fmt: skip
-    """Axis values, and dims, and the bad value that they give ``i``; False when none exists, None when the search gave
-    up. more: dims that ``bad`` asks for
+    """(axis values, bad index value) as a counterexample; False if none exists, None if the search gave up. more: dims
+    to vary
     """
     ranges = {**ranges, **{v: v.bounds for v in dims_in(i, *conditions, *more) if v.bounds is not None}}
     axes = list(dict.fromkeys(v for e in (i, *conditions, *more) for v in find(e, Var) if v in ranges))

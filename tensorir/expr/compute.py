@@ -162,7 +162,7 @@ def compute(
 
 
 def called(fn: Callable[..., Any], axes: tuple[Var, ...], name: str) -> Any:
-    """Return what a lambda of the declaration ``name`` gives for its axes; its own errors are told with their line."""
+    """Return the results of a lambda called with its axes; its exceptions are reported with its line."""
     try:
         return fn(*axes)
     except TensorIRError:
@@ -218,7 +218,7 @@ LEVELS = 20_000
 
 
 def _not_too_deep(body: Expr, name: str) -> None:
-    """Refuse an expression of more than ``LEVELS`` levels."""
+    """Raise for an expression deeper than ``LEVELS``."""
     held(body)
     if body.height > LEVELS:
         message = f"{name} nests more than {LEVELS} operations in one expression"
@@ -255,7 +255,7 @@ def extents_of(shape: Shape, name: str) -> tuple[Extent, ...]:
 
 
 def _extent(n: Expr, name: str) -> Expr:
-    """An extent that depends on dims: at least 1 for all of their values; ``dim.range``."""
+    """A launch-time extent, checked to be at least 1; ``dim.range``."""
     low, high = span(n)
     if low < 1 or high > LARGEST_DIM:
         message = f"extent {show(n)} of {shown(name)} is {low} to {high}: those that depend on dims are 1 to 2**31 - 1"
@@ -276,10 +276,9 @@ def _name(name: Any) -> str:
 def epilogue(
     body: Expr, name: str, axes: Sequence[Var], extents: Sequence[int], check: Callable[[Compute], None]
 ) -> Expr:
-    """``body`` with every reduction inside it read from a compute of its own, which is named after it, ``C_sum``.
+    """``body`` with each nested reduction moved to a separate compute, ``C_sum``, over only the axes it depends on.
 
-    That compute has the axes alone on which the reduction depends: a mean of rows is computed once for each row.
-    check: refuses a compute whose accesses are not in range
+    check: validates a compute's accesses
     """
     inside = _Apart(name, dict(zip(axes, extents, strict=True)), check)
     return body.map(inside) if isinstance(body, Reduce) else inside(body)

@@ -1,4 +1,4 @@
-"""Functions on expressions: choice, casts, logic, comparisons by name, and the math table."""
+"""Functions on expressions and whole tensors: where, cast, logic, comparisons, math."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tensorir.ir.tree import Expr
 
 
 def _of_tensors(function: Callable[..., Expr]) -> Callable[..., Any]:
-    """``function`` of elements, and element by element of whole tensors."""
+    """``function`` of elements, extended elementwise to whole tensors."""
     signature = inspect.signature(function)
 
     @answers()

@@ -1,4 +1,4 @@
-"""From declarations to the unscheduled program: one nest and one stage per compute, in order of dependence."""
+"""Converts declarations to the unscheduled program: one loop nest with one stage per compute."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from tensorir.ir.visit import find, sequence, substitute, swap_buffers
 
 
 def computes_of(outputs: Sequence[Tensor]) -> list[Compute]:
-    """The compute calls that ``outputs`` depend on, producers first."""
+    """Computes that ``outputs`` depend on, producers first."""
     done: dict[Compute, None] = {}
 
     def visit(op: Compute) -> None:
@@ -60,7 +60,7 @@ def computes_of(outputs: Sequence[Tensor]) -> list[Compute]:
 
 
 def calls_of(outputs: Sequence[Tensor]) -> list[Call]:
-    """The calls of functions in the bodies of declarations, and in the combiners of their reductions."""
+    """Math function calls in declarations and combiners."""
     found = []
     for op in computes_of(outputs):
         for body in op.bodies:
@@ -70,7 +70,7 @@ def calls_of(outputs: Sequence[Tensor]) -> list[Call]:
 
 
 def terms_of(op: Compute, body: Expr) -> int:
-    """The number of terms of all elements of a compute together."""
+    """Total number of reduction terms over all elements of a compute."""
     elements = math.prod(_largest(op.extents))
     if not isinstance(body, Reduce) or isinstance(body.part, Prefix):  # a scan has as many terms as elements
         return elements
@@ -80,7 +80,7 @@ def terms_of(op: Compute, body: Expr) -> int:
 
 
 def work_of(outputs: Sequence[Tensor]) -> int:
-    """Elements of all computes together, and terms of their reductions."""
+    """Total number of elements and reduction terms of all computes."""
     return sum(
         math.prod(op.extents) + sum(terms_of(op, b) for b in op.bodies if isinstance(b, Reduce))
         for op in computes_of(outputs)
@@ -92,19 +92,19 @@ def _largest(extents: Sequence[Any]) -> list[int]:
 
 
 def inputs_of(outputs: Sequence[Tensor]) -> list[Tensor]:
-    """The placeholders that ``outputs`` depend on, in order of declaration."""
+    """Placeholders that ``outputs`` depend on, in order of declaration."""
     found = {t for op in computes_of(outputs) for t in op.inputs if t.op is None and t.buffer.data is None}
     return sorted(found, key=lambda t: t.order)
 
 
 def scalars_of(outputs: Sequence[Tensor]) -> list[Var]:
-    """The scalar parameters that ``outputs`` depend on, in order of declaration."""
+    """Scalar parameters that ``outputs`` depend on, in order of declaration."""
     found = {v for op in computes_of(outputs) for b in op.bodies for v in find(b, Var) if v.order and v.bounds is None}
     return sorted(found, key=lambda v: v.order)
 
 
 def dims_of(outputs: Sequence[Tensor]) -> list[Var]:
-    """The dims that ``outputs`` depend on, in order of declaration."""
+    """Dims that ``outputs`` depend on, in order of declaration."""
     found = dict.fromkeys(v for t in [*inputs_of(outputs), *outputs] for v in dims_in(*t.buffer.shape))
     for op in computes_of(outputs):
         reduced = [e.extent for b in op.bodies for e in getattr(b, "axes", ())]
@@ -113,8 +113,8 @@ def dims_of(outputs: Sequence[Tensor]) -> list[Var]:
 
 
 def gathers(outputs: Sequence[Tensor]) -> Iterator[tuple[Tensor, int | Expr, str, Part]]:
-    """(index tensor, limit, what it indexes, part of it) of every read whose place is data: ``0 <= element < limit``
-    must hold in that part.
+    """Yield (index tensor, limit, indexed array, part) of data-dependent reads: ``0 <= element < limit`` is required in
+    the part.
     """
     for op in computes_of(outputs):
         for load, limit, name, part in looked_up(op):
@@ -127,7 +127,7 @@ def gathers(outputs: Sequence[Tensor]) -> Iterator[tuple[Tensor, int | Expr, str
 
 
 def segments_of(outputs: Sequence[Tensor]) -> list[Segment]:
-    """The inputs whose neighbours' differences are extents of reductions, each once with its closest bounds."""
+    """Segment pointer inputs with their closest bounds, each once."""
     found: dict[Tensor, Segment] = {}
     for s in (s for op in computes_of(outputs) for s in segments(op) if s.along >= 0):
         old = found.get(s.tensor, s)
@@ -178,7 +178,7 @@ class _Names:
         self.values: set[str] = set()
 
     def reserve(self, values: Iterable[Var]) -> None:
-        """Keep the names of scalars and dims, by which launches are given them; arguments and results get others."""
+        """Reserve names of scalars and dims, as launches use them."""
         for v in values:
             if v.name in self.values:
                 message = f"two scalars or dims are called {v.name}, and a launch tells them apart by their names"
@@ -186,7 +186,7 @@ class _Names:
             self.values.add(v.name)
 
     def unique(self, name: str, given: bool = False) -> str:
-        """A name that nothing else has; ``given``: to launches, where scalars and dims have names too."""
+        """An unused name; ``given``: for scalars and dims, visible to launches"""
         base, n = name.replace(".", "_") or "T", 1
         name = base
         while name in self.taken or (given and name in self.values):
@@ -212,7 +212,7 @@ def _nest(op: Compute, outputs: Sequence[Tensor], buffers: dict[Buffer, Buffer],
 
 
 def _looped(stage: Stage) -> Stmt:
-    """The stage in a loop for each of its axes, outermost first."""
+    """The stage inside a loop per axis, outermost first."""
     loops = [Var(f"{stage.name}.{label}", "index") for label in _axis_labels(stage.iters)]
     made: Stmt = stage.replace(binds=tuple(loops))
     for v, it in reversed(list(zip(loops, stage.iters, strict=True))):
@@ -221,7 +221,7 @@ def _looped(stage: Stage) -> Stmt:
 
 
 def _stage(op: Compute, name: str, buffers: dict[Buffer, Buffer], names: _Names) -> Stage:
-    """The stage of a compute: its elements stored, or its reductions updated."""
+    """Stage of a compute: stores of elements, or reduction updates."""
     expand = _ExpandPads(arith_of(op))
     reduces = [b for b in op.bodies if isinstance(b, Reduce)]
     axes = reduces[0].axes if reduces else ()
@@ -246,8 +246,8 @@ def _stage(op: Compute, name: str, buffers: dict[Buffer, Buffer], names: _Names)
 
 
 def _scan(op: Compute, name: str, buffers: dict[Buffer, Buffer], names: _Names) -> Stage:
-    """The stage of a scan: what it has combined so far is carried along the scanned axis, one state for each place of
-    the others, and stored for each element. The scanned axis is the innermost one, and ordered.
+    """Stage of a scan: a running state per row, carried along the innermost, ordered axis and stored for each
+    element.
     """
     body = op.bodies[0]
     assert isinstance(body, Reduce)
@@ -274,8 +274,8 @@ def _scan(op: Compute, name: str, buffers: dict[Buffer, Buffer], names: _Names) 
 
 
 def _scatter(op: Compute, part: Placed, name: str, buffers: dict[Buffer, Buffer]) -> list[Stage]:
-    """The stages of a scatter: its cells filled, and its terms combined into them in the order of the domain. An axis
-    of the domain that is an index of the cell has cells of its own for each value, and is spatial.
+    """Stages of a scatter: initialization of the result, then updates in the order of the domain. A domain axis that is
+    itself a target index is spatial.
     """
     body = op.bodies[0]
     assert isinstance(body, Reduce)
@@ -301,7 +301,7 @@ Places = tuple[tuple[Tensor | None, tuple[int, ...]], ...]
 
 
 def unique_places(outputs: Sequence[Tensor]) -> Iterator[tuple[str, tuple[int, ...], Places, tuple[int, ...]]]:
-    """Name, domain, places and extents of every scatter whose terms have to go to different cells."""
+    """Yield (name, domain, target indices, shape) of every scatter that requires distinct targets."""
     for op in computes_of(outputs):
         body = op.bodies[0]
         if isinstance(body, Reduce) and isinstance(body.part, Placed) and body.combiner.name == "set":
@@ -326,14 +326,12 @@ def _axis_labels(iters: Sequence[Iter]) -> list[str]:
 
 
 def _alike(a: Reduce, b: Reduce) -> bool:
-    """True when two reductions have the same state, of which they are different values: the same terms, which
-    declarations that were made again for other extents have as copies.
-    """
+    """True if two reductions have equal terms and states, and differ in the state's component only."""
     return a.combiner is b.combiner and all(same(x, y) for x, y in zip(a.values, b.values, strict=True))
 
 
 def _states(op: Compute, b: Reduce, buffers: dict[Buffer, Buffer], names: _Names) -> tuple[Buffer, ...]:
-    """One buffer per value of the combiner's state; values that the user does not take get a hidden one."""
+    """A buffer per state component; hidden ones for components the user does not take."""
     shape = tuple(as_expr(n) for n in op.extents)
     out: list[Buffer] = []
     for n, identity in enumerate(b.combiner.identity):
@@ -349,7 +347,7 @@ def _states(op: Compute, b: Reduce, buffers: dict[Buffer, Buffer], names: _Names
 
 
 class _ExpandPads(Knowing):
-    """Padded reads become selects whose conditions are only those that can fail."""
+    """Rewriter: padded reads become selects on the conditions that can fail."""
 
     def on_Select(self, n: Select) -> Expr:
         cond = self(n.cond)

@@ -1,4 +1,4 @@
-"""Reductions: built-in ones and the user's own."""
+"""Built-in reductions (sum, max, argmax, …) and user-defined combiners."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BUILT_IN = ("sum", "prod", "min", "max", "any", "all", "argmin", "argmax")
 
 
 def _of_tensors(function: Callable[[object, Axes, object], Expr]) -> Reduction:
-    """``function`` of elements over reduce axes; of whole tensors over dimensions, all of them by default."""
+    """``function`` over reduce axes of elements, extended to dimensions of whole tensors."""
 
     @answers()
     @functools.wraps(function)
@@ -90,7 +90,7 @@ def argmax(value: object, axis: Axes, where: object = None) -> Expr:
 
 
 class UserCombiner(Value, Shown):
-    """A reduction of the user's: ``f(value, axis=…)``, and the operator of a scan or a scatter."""
+    """A user-defined reduction, callable as ``f(value, axis=…)`` and usable in scans and scatters."""
 
     def __init__(self, result: Callable[..., object], identity: object, name: str, commutative: bool) -> None:
         self.result, self.identity, self.name, self.commutative = result, identity, name, commutative
@@ -119,7 +119,7 @@ class UserCombiner(Value, Shown):
         return out if several else out[0]
 
     def joining(self, dtypes: Sequence[str], several: bool) -> Combiner:
-        """Return how it joins states of these types; several: as tuples, even of one value."""
+        """Return the Combiner for values of these dtypes; several: with tuples, even for one value"""
         need_bool("several", several)
         dtypes = [dtype_of(d).name for d in need_names("dtypes", dtypes)]
         start = _as_many("reduce.identity", "the identity", self.identity, len(dtypes), several)
@@ -159,7 +159,7 @@ def combiner(
 
 
 def _as_many(code: str, what: str, given: Any, count: int, several: bool) -> tuple[Any, ...]:
-    """One thing for each value that is reduced; a tuple exactly when those are one."""
+    """``given`` as a tuple of ``count`` items; raises ``code`` if a tuple is given for a single value or vice versa."""
     if several is isinstance(given, tuple) and (not several or len(given) == count):
         return given if several else (given,)
     wanted = f"a tuple of {count}" if several else "a single one"
@@ -193,7 +193,7 @@ def _reduce(made: Combiner, axis: Axes, values: tuple[Expr, ...], where: Any) ->
 
 
 def _axis_like(axis: Any) -> bool:
-    """True when a second argument was meant as an axis, not as a second value."""
+    """True if a second positional argument is evidently an axis."""
     return isinstance(axis, Var | list | tuple | str)
 
 
@@ -208,7 +208,7 @@ def _axes(axis: Any) -> tuple[Var, ...]:
 
 
 def simple_combiner(name: str, dtype: str) -> Combiner:
-    """The combiner of a built-in reduction on one value."""
+    """Combiner of a built-in single-value reduction."""
     a, b = Var("a0", dtype), Var("b0", dtype)
     made: dict[str, tuple[Expr, Const]] = {
         "sum": (binary("+", a, b), const(0, dtype)),
@@ -246,7 +246,7 @@ def _position(name: str, value: Any, axis: Axes, where: Any) -> Expr:
 
 
 def _takes(name: str, a: tuple[Var, Var], b: tuple[Var, Var]) -> Expr:
-    """True when b (value and place) is to be found before a. As in NumPy, the first NaN is found before any number."""
+    """Condition that (value, index) ``b`` wins over ``a``; NaN wins over numbers, ties by index, as in NumPy."""
     (x, p), (y, q) = a, b
     first = binary("<", q, p)
     tie = binary("and", binary("==", x, y), first)

@@ -1,4 +1,4 @@
-"""Declarations made again with other tensors, or with numbers in place of dims."""
+"""Copies declarations with tensors replaced, or dims replaced by numbers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tensorir.ir.visit import Rewriter, substitute
 
 
 class Reread(Rewriter):
-    """An expression with other buffers read, and other reduce axes."""
+    """Rewriter: replace the buffers read and reduce axes of an expression."""
 
     def __init__(self, buffers: Mapping[Buffer, Buffer], axes: Mapping[Var, Var] | None = None) -> None:
         self.buffers, self.axes = buffers, axes or {}
@@ -35,7 +35,7 @@ class Reread(Rewriter):
 
 
 def with_dims(outputs: Sequence[Tensor], dims: Mapping[Var, int]) -> tuple[Tensor, ...]:
-    """Return ``outputs`` where dims have values: declarations of constant shapes, arguments in the same order."""
+    """Return ``outputs`` declared with constants for dims; arguments in the same order."""
     if not dims:
         return tuple(outputs)
     ops, made = computes_of(outputs), dict[Tensor, Tensor]()
@@ -59,12 +59,12 @@ def with_dims(outputs: Sequence[Tensor], dims: Mapping[Var, int]) -> tuple[Tenso
 
 
 def at_largest(outputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
-    """Return ``outputs`` where each dim has its largest value: what is timed, and what a device must have room for."""
+    """Return ``outputs`` with each dim at its largest value."""
     return with_dims(outputs, {v: v.bounds[1] for v in dims_of(outputs) if v.bounds is not None})
 
 
 def with_other(outputs: Sequence[Tensor], old: Tensor, new: Tensor) -> tuple[Tensor, ...]:
-    """Return ``outputs`` with tensor ``new``, of the same shape, wherever ``old`` is read or is one of them."""
+    """Return ``outputs`` with every use of tensor ``old`` replaced by ``new``, of the same shape."""
     made = {old: new}
     for op in computes_of(outputs):
         if among(old, op.outputs) or not any(t in made for t in op.inputs):

@@ -1,4 +1,4 @@
-"""The same declarations on other extents: how checks reach awkward shapes."""
+"""Copies declarations to other extents, so that checks can test awkward shapes."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def resize(outputs: Sequence[Tensor], extents: Mapping[Var, int]) -> tuple[Tenso
 def _needed(
     t: Tensor, ops: Sequence[Compute], new_ranges: Mapping[Compute, Mapping[Var, tuple[float, float]]]
 ) -> tuple[int, ...] | None:
-    """The smallest shape of ``t`` that its readers (already resized) allow; None when nobody reads it."""
+    """Smallest shape of ``t`` sufficient for its resized readers; None if unread."""
     sides = list(t.shape)
     found: list[list[int]] = [[] for _ in sides]
     for op in ops:
@@ -84,7 +84,7 @@ def _needed(
 
 
 def _longest(sides: Sequence[Any]) -> Any:
-    """The longest of several extents of one dimension: the one that depends on dims, which keeps what it is."""
+    """Largest of several extents; a launch-time one if present."""
     open_ones = [n for n in sides if isinstance(n, Expr)]
     return open_ones[0] if open_ones else max(sides)
 

@@ -1,4 +1,4 @@
-"""Declarations of scans: each element combines the terms up to its place along an axis (cumulative sums)."""
+"""``scan``: cumulative combinations along an axis, such as cumulative sums."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def scan(
 
 
 def letters(rank: int) -> Sequence[str]:
-    """Return names for the axes of a result."""
+    """Return ``rank`` default axis names."""
     return "ijklmnpq"[:rank] if rank <= 8 else [f"i{n}" for n in range(rank)]
 
 
@@ -101,7 +101,7 @@ def _axis(axis: Any, t: Tensor) -> int:
 
 
 def joining(op: object, dtypes: Sequence[str], several: bool, code: str = "scan.operator") -> Combiner:
-    """Return how the operator ``op`` joins states of these types, or refuse it under ``code``."""
+    """Return the Combiner for operator ``op`` on these dtypes; raises ``code`` if invalid."""
     if isinstance(op, UserCombiner):
         return op.joining(dtypes, several)
     words = ", ".join(map(repr, SCANS))

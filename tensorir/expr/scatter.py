@@ -1,4 +1,4 @@
-"""Declarations of scatters: terms are combined into cells whose places are computed (histograms, segmented sums)."""
+"""``scatter``: combines terms into computed target elements, as in histograms and segmented sums."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def _fill(fill: Any, extents: tuple[int | Expr, ...], dtype: str, cells: tuple[V
 
 
 def _need_unique(place: tuple[Expr, ...], axes: tuple[Var, ...], name: str) -> None:
-    """Refuse places of which a launch could not tell whether they differ."""
+    """Raise for targets whose distinctness a launch cannot check."""
     for i in place:
         load = gathered(i)
         if among(i, axes) or (load is not None and all(isinstance(j, Const) or among(j, axes) for j in load.index)):

@@ -1,4 +1,4 @@
-"""Reduce axes whose extent data give: ``k = tir.reduce_axis(P[i + 1] - P[i], most=64)`` in a lambda.
+"""Reductions of data-dependent length: ``k = tir.reduce_axis(P[i + 1] - P[i], most=64)`` in a lambda.
 
 Such an axis is one of ``most`` iterations, with a condition on what is combined. A launch checks that no extent is
 negative or larger, and that terms are elements of what they are read from: loops may then end where the terms end.
@@ -26,18 +26,18 @@ if TYPE_CHECKING:
 
 
 class Most(int):
-    """The largest extent of a reduce axis whose extent data give; given: that extent, where the axis is declared."""
+    """Upper bound of a data-dependent reduce axis; given: its extent expression"""
 
     given: Expr | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class Segment:
-    """An input whose elements say how many terms a reduction has.
+    """An input whose elements determine the lengths of reductions.
 
-    along: the dimension in which extents are differences of neighbours; -1: the elements are extents themselves
-    most:  the largest extent;  axis: the reduce axis
-    limit: of what is read at ``pointer + axis`` the extent, and its name; 0 where nothing is
+    along: dimension whose adjacent elements differ by the length; -1: elements are lengths
+    most:  largest length;  axis: the reduce axis
+    limit: (extent, name) of the array read at ``pointer + axis``; 0 if none
     """
 
     tensor: Tensor
@@ -49,7 +49,7 @@ class Segment:
 
 
 def data_axis(extent: object, most: int, name: str) -> Var:
-    """Return the axis of a reduction of ``extent`` terms, at most ``most``; ``declare.data-extent``."""
+    """Return a reduce axis of data-dependent ``extent``, at most ``most``; ``declare.data-extent``."""
     e = as_expr(extent)
     if DTYPES[e.dtype].kind not in "iu" or _extent(e) is None:
         raise refuse(DeclarationError, "declare.data-extent", f"the extent {show(e)} of reduce axis {name} is neither "
@@ -61,18 +61,18 @@ def data_axis(extent: object, most: int, name: str) -> Var:
 
 
 def need_most(extent: object, name: str) -> NoReturn:
-    """Refuse an extent of data without a bound."""
+    """Raise for a data-dependent extent without ``most``."""
     raise refuse(DeclarationError, "declare.data-extent", f"the extent {shown(extent)} of reduce axis {name} is known "
                  "at launch, and has no bound", hint="most=64, the most terms that there may be")  # fmt: skip
 
 
 def within(axes: Sequence[Var]) -> list[Expr]:
-    """Return the conditions under which iterations of the axes are terms; none for axes of constant extent."""
+    """Return conditions for iterations of data-dependent axes to be within their length."""
     return [binary("<", v, v.extent.given) for v in axes if isinstance(v.extent, Most) and v.extent.given is not None]
 
 
 def segments(op: Compute) -> Iterator[Segment]:
-    """The inputs of a declaration whose elements say how many terms its reductions have."""
+    """Yield the Segments of a declaration."""
     for body in op.bodies:
         if not isinstance(body, Reduce):
             continue
@@ -96,7 +96,7 @@ def _segments(body: Reduce, v: Var) -> Iterator[Segment]:
 
 
 def pointed(i: Expr, conditions: Sequence[Expr]) -> bool:
-    """True when an index is ``P[j] + k`` where a condition says ``k < P[j + 1] - P[j]``."""
+    """True for an index ``P[j] + k`` under a condition ``k < P[j + 1] - P[j]``."""
     i = _plain(i)
     if not isinstance(i, Binary) or i.op != "+":
         return False
@@ -113,14 +113,14 @@ def pointed(i: Expr, conditions: Sequence[Expr]) -> bool:
 
 
 def _plain(e: Expr) -> Expr:
-    """``e`` without conversions between integers."""
+    """``e`` without integer conversions."""
     while isinstance(e, Cast) and DTYPES[e.dtype].kind in "iu" and DTYPES[e.a.dtype].kind in "iu":
         e = e.a
     return e
 
 
 def _extent(e: Expr) -> tuple[Load, int] | None:
-    """The pointer ``P[j]`` of an extent ``P[j + 1] - P[j]`` and the dimension of j; an element and -1 for a length."""
+    """(load ``P[j]``, dimension of j) of an extent ``P[j + 1] - P[j]``; (load, -1) for a length; else None."""
     e = _plain(e)
     if isinstance(e, Load):
         return (e, -1) if _given(e) else None
@@ -137,6 +137,6 @@ def _extent(e: Expr) -> tuple[Load, int] | None:
 
 
 def _given(e: Load) -> bool:
-    """True when an element is of an input, which a launch can look at."""
+    """True if a load is from an input."""
     origin = e.buffer.origin
     return origin is not None and origin.op is None and e.buffer.data is None

@@ -1,4 +1,4 @@
-"""Signatures for editors and type checkers of functions that take elements as well as whole tensors."""
+"""Type signatures (Protocols) of functions that accept elements and whole tensors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Value = Expr | Tensor | SupportsFloat
 
 
 class OfOne(Protocol):
-    """A function of one value."""
+    """Signature of a unary function."""
 
     @overload
     def __call__(self, x: Tensor) -> Tensor: ...  # type: ignore[overload-overlap]  # a tensor is an object as well
@@ -25,7 +25,7 @@ class OfOne(Protocol):
 
 
 class OfTwo(Protocol):
-    """A function of two values, which are broadcast."""
+    """Signature of a binary function with broadcasting."""
 
     @overload
     def __call__(self, a: Tensor, b: object) -> Tensor: ...  # type: ignore[overload-overlap]
@@ -36,7 +36,7 @@ class OfTwo(Protocol):
 
 
 class Conversion(Protocol):
-    """A conversion to a type of elements."""
+    """Signature of ``cast``-like functions."""
 
     @overload
     def __call__(self, x: Tensor, dtype: object) -> Tensor: ...  # type: ignore[overload-overlap]
@@ -45,7 +45,7 @@ class Conversion(Protocol):
 
 
 class Choice(Protocol):
-    """A choice between two values."""
+    """Signature of ``where``."""
 
     @overload
     def __call__(self, cond: Tensor, a: object, b: object) -> Tensor: ...  # type: ignore[overload-overlap]
@@ -58,7 +58,7 @@ class Choice(Protocol):
 
 
 class Logic(Protocol):
-    """A function of conditions."""
+    """Signature of functions on conditions."""
 
     @overload
     def __call__(self, *conds: Tensor) -> Tensor: ...  # type: ignore[overload-overlap]
@@ -67,7 +67,7 @@ class Logic(Protocol):
 
 
 class Reduction(Protocol):
-    """A reduction, of elements over reduce axes or of a whole tensor over dimensions, all of them by default."""
+    """Signature of reductions: over reduce axes of elements, or dimensions of a tensor (default: all)."""
 
     @overload
     def __call__(self, value: Tensor, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Tensor: ...

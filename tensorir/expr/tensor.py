@@ -1,4 +1,4 @@
-"""Tensors and their declarations."""
+"""``Tensor`` and ``Compute``: declared arrays and their definitions."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _order = itertools.count(1)
 
 
 def next_order() -> int:
-    """Declarations are numbered: arguments come in this order."""
+    """Next declaration number, by which arguments are ordered."""
     return next(_order)
 
 
@@ -220,7 +220,7 @@ def _side(n: Any) -> str:
 
 
 def _no_gather(t: Tensor, given: tuple[Any, ...], place: int) -> TensorIRError:
-    """The error for a whole array of indices at one place of them."""
+    """Error for a whole array used as an index."""
     index = given[place]
     what, name = (f"{index.name}, a whole tensor", index.name) if isinstance(index, Tensor) else ("an array", "at")
     what = "a list" if isinstance(index, list) else what
@@ -236,5 +236,5 @@ def _no_gather(t: Tensor, given: tuple[Any, ...], place: int) -> TensorIRError:
 
 
 def has_reduce(e: Expr) -> bool:
-    """True when a reduction occurs anywhere in ``e``."""
+    """True if ``e`` contains a reduction."""
     return bool(find(e, Reduce))

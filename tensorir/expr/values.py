@@ -1,4 +1,4 @@
-"""Ranges of what declarations compute: of their axes, and of the elements of their tensors."""
+"""Value ranges of axes and tensor elements in declarations."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ _STATE = {"min": 0, "max": 0, "argmin": 1, "argmax": 1}
 
 
 def axes_of(op: Compute) -> list[tuple[Var, int | Expr]]:
-    """The axes of a declaration, reduce axes included, with their extents."""
+    """(axis, extent) of a declaration, reduce axes included."""
     reduced = [a for body in op.bodies if isinstance(body, Reduce) for a in body.axes]
     return [*zip(op.axes, op.extents, strict=True), *((a, a.extent) for a in reduced)]
 
 
 def ranges_of(op: Compute) -> dict[Var, Interval]:
-    """The range of every axis of a declaration."""
+    """{axis: interval} of a declaration."""
     return {a: (0, most(as_expr(n)) - 1) for a, n in axes_of(op)}
 
 
 def ends_of(op: Compute) -> tuple[Expr, ...]:
-    """Where the axes of a declaration end that end at a dim."""
+    """Conditions ``axis < dim expression`` for axes with launch-time extents."""
     return tuple([binary("<", a, n) for a, n in axes_of(op) if isinstance(n, Expr)])
 
 
 def arith_of(op: Compute) -> Arith:
-    """Facts of the axes of a declaration and of all that it reads: ranges, and axes that end at a dim."""
+    """Arith with facts on a declaration's axes and reads."""
     arith = Arith(ranges_of(op))
     arith.elements = element_range
     for end in ends_of(op):
@@ -41,7 +41,7 @@ def arith_of(op: Compute) -> Arith:
 
 
 def element_range(b: Buffer) -> Interval:
-    """Inclusive bounds of the elements of a declared tensor; of floats they are not known."""
+    """Inclusive bounds of a tensor's integer elements; unbounded for floats."""
     kind, t = DTYPES[b.dtype], b.origin
     if kind.kind not in "iu":
         return (0, 1) if kind.kind == "b" else UNKNOWN
@@ -58,7 +58,7 @@ def element_range(b: Buffer) -> Interval:
 
 
 def _computed(op: Compute, body: Expr) -> Interval:
-    """Bounds of what a declaration computes, before it wraps around."""
+    """Bounds of a declaration's values before wrap-around."""
     if any(high < low for low, high in ranges_of(op).values() if not isinstance(body, Reduce)):
         return UNKNOWN
     arith = arith_of(op)

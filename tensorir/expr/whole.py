@@ -1,4 +1,4 @@
-"""Whole tensors: what NumPy's operators, functions and methods of arrays make of them, each a compute of its own.
+"""Whole-tensor operations with NumPy semantics (operators, functions, methods), each as a compute.
 
 Results have the shapes and types of NumPy's; they are declarations like any other, inlined or scheduled by their names
 ("add", "matmul", "sum" …). Positions (argmax) are int32, as in ``tir.argmax``.
@@ -98,7 +98,7 @@ def _letters(rank: int) -> str:
 
 
 def _names(tensors: Sequence[Tensor], rank: int) -> list[str]:
-    """Names of axes: those of a tensor of that rank, else letters."""
+    """Axis names: those of a tensor of rank ``rank``, else letters."""
     for t in tensors:
         if t.ndim == rank and t.op is not None:
             return [a.name for a in t.op.axes]
@@ -106,7 +106,7 @@ def _names(tensors: Sequence[Tensor], rank: int) -> list[str]:
 
 
 def view(t: Tensor, shape: Sequence[int], place: Callable[..., Sequence[object]], name: str) -> Tensor:
-    """The elements of ``t`` at ``place`` of each index."""
+    """Tensor whose element at an index is ``t`` at ``place(index)``."""
     return compute(tuple(shape), lambda *i: t[tuple(place(*i))], name=name, axes=_names([], len(shape)))
 
 
@@ -214,7 +214,7 @@ def _axis(t: Tensor, axis: Any) -> int:
 
 
 def _axes(t: Tensor, axis: Any) -> list[int]:
-    """The dimensions that ``axis`` names: all when it is None."""
+    """Dimensions named by ``axis``; all for None."""
     if axis is None:
         return list(range(t.ndim))
     given = axis if isinstance(axis, list | tuple) else (axis,)
@@ -256,7 +256,7 @@ def reduced(name: str, t: Tensor, axis: object = None, keepdims: bool = False) -
 
 
 def _wide(x: Expr) -> Expr:
-    """Integers as NumPy sums them."""
+    """``x`` widened to the type in which NumPy sums integers."""
     kind = DTYPES[x.dtype].kind
     return x if kind == "f" else cast(x, "uint64" if kind == "u" else "int64")
 

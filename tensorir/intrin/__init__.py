@@ -1,1 +1,1 @@
-"""Hardware instructions as data, and the matcher that finds them in loop nests."""
+"""Hardware instructions as data (Intrin), and the matcher that recognizes them in loop nests."""

@@ -1,4 +1,4 @@
-"""CUDA instructions on tensor cores, which the 32 threads of a warp run together.
+"""CUDA tensor-core instructions executed by warps: mma and ldmatrix.
 
 Which lane holds which element is said by the PTX ISA, in the sections on matrix fragments and on ldmatrix. Operands
 come in two orders: the suffix ``nt`` says that a is stored as (m, k) and b as (n, k), as in a BLAS call; registers hold
@@ -24,10 +24,10 @@ from tensorir.ir.tree import Expr
 
 @dataclass(frozen=True)
 class Multiplication:
-    """Types that tensor cores multiply and add up.
+    """A type combination of tensor-core instructions.
 
-    word: elements in a register;  sums: the type of d;  ptx: types of d, a, b, c in the instruction's name
-    halves: registers along k of a row of a, or a column of b
+    word: elements per 32-bit register;  sums: dtype of d;  ptx: PTX types of d, a, b, c
+    halves: registers along k per row of a or column of b
     """
 
     name: str
@@ -40,17 +40,17 @@ class Multiplication:
 
     @property
     def k(self) -> int:
-        """Products that one instruction adds up for each of its 16 x 8 sums."""
+        """Extent of k of one instruction."""
         return 4 * self.word * self.halves
 
     @property
     def step(self) -> int:
-        """Terms that one ldmatrix loads: those of one instruction, or of two."""
+        """Extent of k that one ldmatrix loads."""
         return 8 * self.word
 
     @property
     def row(self) -> int:
-        """Elements of the 16 bytes that ldmatrix reads at once."""
+        """Elements in 16 bytes, an ldmatrix row."""
         return 4 * self.word
 
 
@@ -99,7 +99,7 @@ def _fragment(names: str, lanes: list[str], registers: list[str]) -> str:
 
 
 def operand_fragment(m: Multiplication, operand: str, order: str, blocks: int = 1, warps: int = 1) -> str:
-    """Where lanes hold a (16 rows for each of ``warps``), or b (8 columns, or two blocks of them side by side)."""
+    """Fragment layout text of operand a (16 rows per warp) or b (8 columns, times ``blocks``)."""
     w = m.word
     inside = [_piece("k", 1, w)] if w > 1 else []
     half, lane = ([_piece("k", 4 * w, 0)], _piece("k", w, 4)) if m.halves > 1 else ([], _piece("k", w, 0))
@@ -111,17 +111,17 @@ def operand_fragment(m: Multiplication, operand: str, order: str, blocks: int = 
 
 
 def _along_k(operand: str, order: str) -> bool:
-    """True when the rows of a stored operand run along k."""
+    """True if the stored rows of an operand run along k."""
     return (operand, order) in (("a", "n"), ("b", "t"))
 
 
 def rows_shape(m: Multiplication, operand: str, order: str) -> tuple[int, int]:
-    """Rows and columns, as they are stored, of the tile that one ldmatrix loads."""
+    """Stored (rows, columns) of the tile loaded by one ldmatrix."""
     return (16, m.step) if _along_k(operand, order) else (m.step, 16)
 
 
 def _rows(m: Multiplication, operand: str, order: str) -> str:
-    """Which lane points to which row of 16 bytes: those of one matrix fill one register of every lane."""
+    """Layout text: which lane addresses which 16-byte row of an ldmatrix."""
     n = m.row
     x, names = ("i", "ik") if operand == "a" else ("j", "jk")
     if _along_k(operand, order):
@@ -141,7 +141,7 @@ static __device__ __forceinline__ void {name}({kind} *d{raw}, const void *a_, co
 
 
 def _function(m: Multiplication, name: str) -> str:
-    """The text of the function that multiplies, from the registers that an instruction takes."""
+    """Text of the CUDA function that wraps an mma."""
     integers, half = m.sums == "int32", m.sums == "float16"
     kind, constraint = ("void", "r") if half else ("int", "r") if integers else ("float", "f")
     registers = 2 if half else 4
@@ -155,7 +155,7 @@ def _function(m: Multiplication, name: str) -> str:
 
 
 def _asm(m: Multiplication, rows: int, sums: str, d: Sequence[int], a: Sequence[int], b: Sequence[int]) -> str:
-    """One instruction on so many rows, with the registers of its operands."""
+    """Inline assembly of one mma with given operand registers."""
     numbers = iter(range(len(d) + len(a) + len(b)))
     of_d, of_a, of_b = ("{" + ",".join(f"%{next(numbers)}" for _ in x) + "}" for x in (d, a, b))
     into = ", ".join(f'"+{sums}"(d[{n}])' for n in d)
@@ -221,7 +221,7 @@ static __device__ __forceinline__ void {name}(void *d_, const void *row) {{
 
 
 def mma(m: Multiplication, order: str) -> Intrin:
-    """``d[i, j] += sum over k of a[i, k] * b[k, j]`` for 16 x 8 sums.
+    """The mma instruction: ``d[i, j] += sum over k of a[i, k] * b[k, j]`` on 16 x 8 accumulators.
 
     order: "nn", "nt", "tn" or "tt": how a and b are stored
     """
@@ -261,12 +261,12 @@ def mma(m: Multiplication, order: str) -> Intrin:
 
 
 def loads_rows(m: Multiplication, operand: str, order: str) -> bool:
-    """True when ldmatrix can fill an operand: rows along k of any type, others of 16-bit ones, which it transposes."""
+    """True if ldmatrix can load an operand: rows along k, or 16-bit types, which it can transpose."""
     return m.word == 2 or _along_k(operand, order)
 
 
 def ldmatrix(m: Multiplication, operand: str, order: str) -> Intrin:
-    """A tile from shared memory into the registers where ``mma`` wants it: 16 rows or columns, all of k.
+    """The ldmatrix instruction that loads an mma operand tile from shared memory into registers.
 
     operand: "a", or "b" (for two instructions: 16 columns);  order: "n" or "t", how the tile is stored
     """
@@ -289,7 +289,7 @@ def ldmatrix(m: Multiplication, operand: str, order: str) -> Intrin:
 
 @functools.cache
 def ship_all() -> None:
-    """Make the instructions above known, which takes longer than to import all of this package."""
+    """Register all instructions of this module."""
     for m in (*MULTIPLICATIONS.values(), *SM_75_MULTIPLICATIONS.values(), *IN_HALF):
         for order in ("nn", "nt", "tn", "tt"):
             ship(mma(m, order))

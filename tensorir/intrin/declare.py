@@ -158,12 +158,12 @@ class Intrin:
 
     @cached_property
     def held(self) -> Mapping[Buffer, Layout]:
-        """The fragments, parsed."""
+        """{operand: parsed fragment layout}."""
         return self._parsed(self.fragments)
 
     @cached_property
     def addressed(self) -> Mapping[Buffer, Layout]:
-        """The addresses, parsed."""
+        """{operand: parsed address layout}."""
         return self._parsed(self.addresses)
 
     def _parsed(self, texts: Mapping[str, str]) -> Mapping[Buffer, Layout]:
@@ -178,17 +178,17 @@ class Intrin:
 
     @property
     def by_warp(self) -> bool:
-        """True when the threads of a warp, or of a warpgroup, run it together."""
+        """True if the threads of a warp or warpgroup execute it together."""
         return bool(self.fragments)
 
     @property
     def stores(self) -> bool:
-        """True when it copies whole tiles to an array in global memory."""
+        """True if it copies tiles to global memory."""
         return bool(self.maps) and self.outputs[0].name in self.maps
 
     @cached_property
     def lanes(self) -> int:
-        """The threads that run it together."""
+        """Number of threads that execute it together: 1, 32 or 128."""
         if not self.fragments:
             return 1
         warp, group = COLLECTIVES
@@ -226,27 +226,27 @@ class Intrin:
 
     @cached_property
     def loops(self) -> tuple[Loop, ...]:
-        """The loops of the meaning, outermost first."""
+        """Loops of its definition, outermost first."""
         return tuple(find(self.semantics.body, Loop))
 
     @cached_property
     def statement(self) -> Store | Update:
-        """The statement inside the loops."""
+        """Innermost statement of its definition."""
         at: Stmt = self.semantics.body
         while isinstance(at, Loop):
             at = at.body
         return at  # type: ignore[return-value]
 
     def text_for(self, target: Target) -> str | None:
-        """The text for a target, None when its language has no such instruction."""
+        """Emitted text template for a target; None if its language lacks the instruction."""
         return self.emit.get(f"{target.language}.{target.kind}", self.emit.get(target.language))
 
     def lacks(self, target: Target) -> str | None:
-        """The first need that the target does not meet."""
+        """First requirement that the target does not meet; None if it meets all."""
         return next((need for need in self.needs if not target.has(need)), None)
 
     def inline(self, regions: tuple[Region, ...]) -> Stmt:
-        """The meaning of a call on ``regions``: loops around one Store.
+        """Definition of a call on ``regions``, as loops around a Store.
 
         Regions may be those of a schedule, one index per dimension, or flattened ones with strides.
         """
@@ -261,7 +261,7 @@ class Intrin:
 
 
 def _as_store(s: Store | Update) -> Store:
-    """An update written out: what is below lowering's updates knows stores only."""
+    """An Update expanded to a Store."""
     if isinstance(s, Store):
         return s
     buffer = s.buffers[0]
@@ -270,7 +270,7 @@ def _as_store(s: Store | Update) -> Store:
 
 
 class _Onto(Rewriter):
-    """Operands replaced by the regions they stand for."""
+    """Rewriter: replace operands by regions."""
 
     def __init__(self, regions: Mapping[Buffer, Region]) -> None:
         self.regions = regions
@@ -297,7 +297,7 @@ class _Onto(Rewriter):
 
 
 def fields_of(text: str) -> list[str]:
-    """The names in braces of an instruction's text."""
+    """Names in braces of an instruction's text."""
     return [name for _, name, _, _ in string.Formatter().parse(text) if name is not None]
 
 
@@ -335,6 +335,6 @@ INTRINSICS: dict[str, Intrin] = {}
 
 
 def ship(intrin: Intrin) -> Intrin:
-    """Make an instruction known by name, in place of one that had the name."""
+    """Register one of this package's instructions by name."""
     INTRINSICS[intrin.name] = intrin
     return intrin

@@ -1,4 +1,4 @@
-"""CUDA instructions of Hopper (sm_90a): products of warpgroups, and copies of whole tiles.
+"""CUDA instructions of Hopper (sm_90a): wgmma and TMA tile copies.
 
 ``wgmma`` multiplies 64 rows by up to 256 columns, both read from shared memory, into the registers of 128 threads,
 asynchronously. A tensor copy (TMA) is asked for by one thread: it moves a tile of an array, with
@@ -48,12 +48,12 @@ static __device__ __forceinline__ void {name}({kind} *d, {a_type}, unsigned long
 
 
 def first_registers(threads: int) -> int:
-    """Of each thread of a block that has a multiprocessor to itself, until warpgroups give some to each other."""
+    """Registers per thread of a block that has a multiprocessor alone, before redistribution."""
     return min(255, MOST_REGISTERS // threads) // 8 * 8
 
 
 def tile_store_named(name: str) -> Intrin | None:
-    """The store called ``name``, such as "tma.store.bfloat16.64x64"; None where there is none of that name."""
+    """TMA store instruction ``name``, such as "tma.store.bfloat16.64x64"; None if malformed."""
     found = _STORE.fullmatch(name)
     if found is None or found[1] not in DTYPES:
         return None
@@ -88,7 +88,7 @@ def wgmma_named(name: str) -> Intrin | None:
 
 
 def wgmma_of(function: str) -> Intrin | None:
-    """A product whose text defines ``function``; None where there is none."""
+    """The wgmma whose text defines CUDA function ``function``; None if there is none."""
     found = _FUNCTION.fullmatch(function)
     if found is None:
         return None
@@ -99,7 +99,9 @@ def wgmma_of(function: str) -> Intrin | None:
 
 @functools.cache
 def wgmma_pixels(kind: str, n: int, high: int, wide: int) -> Intrin:
-    """``d[p, q, j] += sum over k of a[p, q, k] * b[j, k]`` for ``high`` x ``wide`` pixels, 64 in all."""
+    """wgmma on image pixels: ``d[p, q, j] += sum over k of a[p, q, k] * b[j, k]`` for ``high`` x ``wide`` = 64
+    pixels.
+    """
     m = MULTIPLICATIONS[kind]
     a, b = placeholder((high, wide, m.k), m.dtype, name="a"), placeholder((n, m.k), m.dtype, name="b")
     k = reduce_axis(m.k, "k")
@@ -116,7 +118,7 @@ def wgmma_pixels(kind: str, n: int, high: int, wide: int) -> Intrin:
 
 @functools.cache
 def wgmma(kind: str, n: int, order: str, held: bool = False) -> Intrin:
-    """``d[i, j] += sum over k of a[i, k] * b[k, j]`` for 64 x ``n`` sums.
+    """wgmma: ``d[i, j] += sum over k of a[i, k] * b[k, j]`` on 64 x ``n`` accumulators.
 
     held: a is in registers: of the sixteen rows of a warp as ``mma`` has it there
     """
@@ -178,7 +180,7 @@ def _text(m: Multiplication, n: int, order: str, function: str, in_registers: bo
 
 @functools.cache
 def tile_copy(dtype: str, box: tuple[int, ...], blocks: int = 1, pixels: bool = False) -> Intrin:
-    """A tile of ``box`` elements from an array to shared memory, zero where the array ends.
+    """TMA load of a tile of shape ``box`` from an array to shared memory, 0 past the array's end.
 
     blocks: of the cluster that get it, each at the same place, all of them or one
     pixels: whether its rows are pixels of images, one after another (the im2col mode of tensor maps)
@@ -205,7 +207,7 @@ def tile_copy(dtype: str, box: tuple[int, ...], blocks: int = 1, pixels: bool = 
 
 @functools.cache
 def tile_store(dtype: str, box: tuple[int, ...]) -> Intrin:
-    """A tile of ``box`` elements from shared memory to an array, of which only what the array has is written."""
+    """TMA store of a tile of shape ``box`` from shared memory to an array, clipped to it."""
     s = placeholder(box, dtype, name="s")
     d = _same(s)
     return Intrin(

@@ -1,4 +1,4 @@
-"""Instructions by name: those of this package, and those that users register, as ``declare.py`` says."""
+"""Registry of instructions by name: the package's and the user's."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def register(intrin: Intrin) -> Intrin:
 
 
 def known() -> dict[str, Intrin]:
-    """All instructions by name, those of this package too, which are declared when they are first asked for."""
+    """All registered instructions by name; the package's are created on first use."""
     cuda.ship_all()
     opencl.ship_all()
     stmatrix.ship_all()
@@ -36,7 +36,7 @@ def known() -> dict[str, Intrin]:
 
 
 def intrinsic(name: str | Intrin) -> Intrin:
-    """The instruction called ``name``; one that is given itself must be registered, or no trace could be replayed."""
+    """The instruction ``name``; an Intrin itself must be registered, so that traces can be replayed."""
     if isinstance(name, Intrin):
         if known().get(name.name) is name:
             return name

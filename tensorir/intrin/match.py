@@ -1,4 +1,4 @@
-"""True when a nest computes what an instruction computes, and on which tiles.
+"""Matches a loop nest against an instruction's definition and finds the operand tiles.
 
 Both sides are reduced to the same form: a set of loops around one statement, its indices linear in the loops. The nest
 is the instruction if some pairing of the loops makes the statements equal, where each operand may stand for a tile of
@@ -54,11 +54,11 @@ COMMUTES = ("+", "*", "&", "|", "^", "and", "or", "==", "!=")
 
 
 class NoMatch(Exception):  # an answer, not an error: it says why
-    """Why a nest is not the instruction, as a sentence."""
+    """Reason, as a sentence, why a nest does not match an instruction."""
 
 
 def match(above: Sequence[Loop], loop: Loop, stage: Stage, intrin: Intrin) -> tuple[Region, ...]:
-    """The tiles on which ``loop``, a nest around ``stage``, does what ``intrin`` does, in the order of its operands.
+    """Operand tiles (in order) on which nest ``loop`` around ``stage`` does what ``intrin`` does.
 
     above: the loops around ``loop``
 
@@ -86,7 +86,7 @@ def match(above: Sequence[Loop], loop: Loop, stage: Stage, intrin: Intrin) -> tu
 
 
 def _nest(loop: Loop, stage: Stage) -> list[Loop]:
-    """The loops from ``loop`` down to ``stage``, with nothing else between."""
+    """Loops from ``loop`` to ``stage``; raises NoMatch if other statements are between."""
     out: list[Loop] = []
     at: Stmt = loop
     while isinstance(at, Loop):
@@ -109,7 +109,7 @@ def _runs(loops: Sequence[Loop]) -> str:
 
 
 def _pairings(wanted: Sequence[Loop], nest: Sequence[Loop]) -> Iterator[tuple[Var, ...]]:
-    """The loops of ``nest`` in every order in which their extents are those of ``wanted``."""
+    """Yield assignments of ``nest``'s loops to ``wanted`` ones with equal extents."""
     extents = [as_int(x.extent) for x in wanted]
     if sorted(extents) != sorted(as_int(x.extent) for x in nest):
         return
@@ -119,7 +119,7 @@ def _pairings(wanted: Sequence[Loop], nest: Sequence[Loop]) -> Iterator[tuple[Va
 
 
 class _Unify:
-    """Walks the instruction's statement and the stage's side by side, noting the tile that each operand stands for."""
+    """Compares the instruction's statement with the stage's, recording each operand's tile."""
 
     def __init__(self, arith: Arith, loops: dict[Var, Var], intrin: Intrin, above: Sequence[Var]) -> None:
         self.arith, self.intrin, self.above = arith, intrin, above
@@ -143,7 +143,7 @@ class _Unify:
         return self.tiles
 
     def value(self, want: Expr, have: Expr) -> None:
-        """Equal expressions; the operands of commutative operators in either order."""
+        """Match two expressions; commutative operands in either order."""
         if isinstance(want, Binary) and isinstance(have, Binary) and want.op == have.op and want.op in COMMUTES:
             known = dict(self.tiles)
             try:
@@ -178,7 +178,7 @@ class _Unify:
             self.value(w, h)
 
     def access(self, tile: Buffer, want: tuple[Expr, ...], buffer: Buffer, have: tuple[Expr, ...]) -> None:
-        """``buffer[have]`` is ``tile[want]`` for one first element."""
+        """Match ``buffer[have]`` with ``tile[want]``, fixing the tile's first element."""
         if tile.name in self.intrin.maps:
             self._box(tile, want, buffer, have)
             return
@@ -210,7 +210,7 @@ class _Unify:
             raise NoMatch(f"{tile.name} would stand for two tiles, of {old.buffer.name} and {buffer.name}")
 
     def _box(self, tile: Buffer, want: tuple[Expr, ...], buffer: Buffer, have: tuple[Expr, ...]) -> None:
-        """As ``access``, of a tile that may span any dimensions of an array, in their order."""
+        """``access`` for a tile that may span any dimensions of an array, in order."""
         if tile.dtype != buffer.dtype:
             raise NoMatch(f"{tile.name} of {self.intrin.name} is {tile.dtype}, {buffer.name} is {buffer.dtype}")
         row = as_int(buffer.shape[-1]) * DTYPES[buffer.dtype].bits // 8
@@ -240,7 +240,7 @@ class _Unify:
         self.tiles.setdefault(tile, Region(buffer, tuple(first), tuple(extents), steps=moved))
 
     def _pixels(self, tile: Buffer, want: tuple[Expr, ...], buffer: Buffer, forms: list[Linear]) -> Region:
-        """A tile whose rows are found by dividing the number of a pixel."""
+        """Region of a tile whose rows are image pixels, from indices with quotients of a pixel number."""
         row, column = (self.arith.linear(substitute(i, self.loops)) for i in want)
         dims = tuple(as_int(n) for n in buffer.shape)
         channel = forms[-1].plus(column, -1)
@@ -258,8 +258,8 @@ class _Unify:
             raise NoMatch(str(e)) from None
 
     def _step(self, tile: Buffer, count: int, buffer: Buffer, d: int, found: Sequence[int]) -> int:
-        """Elements of an array from one element of a tile to the next; what a tensor map has of them is refused where
-        it has not (CUDA driver API, cuTensorMapEncodeTiled: elementStrides, and boxDim, which counts what is between).
+        """Stride in array elements between tile elements along ``d``; raises NoMatch beyond tensor-map limits (CUDA
+        driver API, cuTensorMapEncodeTiled: elementStrides, boxDim).
         """
         step = found[0] if found else 1
         if step in (0, 1):
@@ -273,7 +273,7 @@ class _Unify:
         return step
 
     def _apart(self) -> None:
-        """Instructions read all operands before they write, loops do not: no output may be an input as well."""
+        """Raise NoMatch if an output is also an input, as instructions read before they write."""
         made = self.tiles[self.intrin.outputs[0]].buffer
         for b in self.intrin.operands:
             if b not in self.intrin.outputs and b in self.tiles and self.tiles[b].buffer is made:
@@ -284,7 +284,7 @@ class _Unify:
 
 
 def padded(e: Expr) -> Load | None:
-    """The element of an array that ``e`` is where that has it, and 0 elsewhere; None where ``e`` is anything else."""
+    """The load in ``cond ? load : 0``; None for other expressions."""
     conds: list[Expr] = []
     while isinstance(e, Select) and isinstance(e.b, Const) and e.b.value == 0:
         conds += conjuncts(e.cond)
@@ -298,14 +298,14 @@ def padded(e: Expr) -> Load | None:
 
 
 def _read(index: Expr) -> Expr:
-    """The index before it is converted, where it is data. Places of tiles have 32 bits."""
+    """``index`` without conversion, if loaded."""
     if isinstance(index, Cast) and isinstance(index.a, Load | Select) and DTYPES[index.a.dtype].bits <= 32:
         return index.a
     return index
 
 
 def same_bound(arith: Arith, a: Expr, b: Expr) -> bool:
-    """True when two conditions on indices say the same, or on data are the same."""
+    """True if two index conditions are equivalent, or data conditions identical."""
     if same(a, b):
         return True
     return isinstance(a, Binary) and isinstance(b, Binary) and arith.child(assume=[a]).proves(b) and arith.child(
@@ -314,7 +314,7 @@ def same_bound(arith: Arith, a: Expr, b: Expr) -> bool:
 
 
 def _head(e: Expr) -> tuple[object, ...]:
-    """The kind of a node, its children aside."""
+    """A node's class and fields without children."""
     fixed = {name for name, _ in e.CHILDREN}
     return (type(e), *(getattr(e, f) for f in e.FIELDS if f not in fixed))
 
@@ -324,7 +324,7 @@ def _kids(e: Node) -> Iterator[Expr]:
 
 
 def same_combiner(a: Combiner, b: Combiner) -> bool:
-    """True when two combiners join states in the same way, whatever their variables are called."""
+    """True if two combiners are equal up to variable names."""
     if len(a.result) != len(b.result) or any(x.dtype != y.dtype for x, y in zip(a.result, b.result, strict=True)):
         return False
     rename: dict[Var, Expr] = dict(zip((*b.old, *b.new), (*a.old, *a.new), strict=True))
@@ -356,17 +356,17 @@ MOST_PIXEL_STEP = 8
 
 
 class NoPixels(Exception):  # an answer, not an error
-    """Why an array is not read pixel by pixel; a sentence."""
+    """Reason, as a sentence, why an array is not read pixel by pixel."""
 
 
 class TooFar(NoPixels):
-    """Which limit of a copy keeps it from reading these pixels."""
+    """A limit of im2col copies that these pixels exceed."""
 
 
 def in_one(forms: Sequence[Linear], dims: Sequence[int], row: Var, arith: Arith) -> tuple[Linear, int] | None:
-    """The first pixel of a tile, and how many there are, where the dimensions ``dims`` are one to it; else None.
+    """(first pixel, number of pixels) of a tile if dimensions ``dims`` form one contiguous index; else None.
 
-    forms: the index in each of them;  row: the variable that counts the tile's pixels
+    forms: index per dimension;  row: variable over the tile's pixels
     """
     number = Linear({}, 0)
     for d, (form, n) in enumerate(zip(forms, dims, strict=True)):
@@ -381,10 +381,10 @@ def in_one(forms: Sequence[Linear], dims: Sequence[int], row: Var, arith: Arith)
 
 def through_image(tile: Sequence[int], buffer: Buffer, forms: Sequence[Linear], row: Var, above: Sequence[Var],
                   arith: Arith) -> Region:  # fmt: skip
-    """The tile of (pixels, channels) that a copy gathers from an image (n, h, w, c).
+    """Region of an im2col copy: (pixels, channels) gathered from an image (n, h, w, c).
 
-    forms: the indices of the image;  row: the variable that counts the tile's pixels
-    above: the variables of the loops around, the outermost first; channels start where ``forms[-1]`` says
+    forms: image indices;  row: variable over the tile's pixels
+    above: enclosing loop variables, outermost first; channels start at ``forms[-1]``
     Raises NoPixels.
     """
     if len(forms) != IMAGE_DIMS:
@@ -405,9 +405,7 @@ def through_image(tile: Sequence[int], buffer: Buffer, forms: Sequence[Linear], 
 
 @dataclass(frozen=True)
 class _Side:
-    """The index of rows or of columns: ``step * digit + least + offset``, where ``offset`` is 0 or more and the same
-    for all pixels of a tile.
-    """
+    """Row or column index ``step * digit + least + offset``, offset >= 0 common to all pixels of a tile."""
 
     step: int
     digit: Linear
@@ -418,9 +416,7 @@ class _Side:
 
 def _walk(tile: Sequence[int], buffer: Buffer, forms: Sequence[Linear], row: Var, taps: frozenset[Var] | None,
           arith: Arith) -> Region:  # fmt: skip
-    """As ``through_image``, where what moves with ``taps`` alone is the same for all pixels of a tile; without ``taps``
-    all terms are that do not move with ``row``.
-    """
+    """``through_image`` with ``taps`` as the variables of the common offset; None: all variables but ``row``."""
     image, high, wide = forms[0], *(_side(form, buffer, row, taps, arith) for form in forms[1:3])
     count = high.count
     if (
@@ -456,7 +452,7 @@ def _side(form: Linear, buffer: Buffer, row: Var, taps: frozenset[Var] | None, a
 
 
 def _need_limits(tile: Sequence[int], buffer: Buffer, p: Pixels, offset: Sequence[Linear], arith: Arith) -> None:
-    """Raise TooFar for what no tensor map has, or no instruction."""
+    """Raise TooFar for parameters beyond tensor-map or instruction limits."""
     count, channels = tile
     if count > MOST_PIXELS or channels > MOST_CHANNELS:
         raise TooFar(f"a tile of {count} pixels by {channels} channels; a copy has up to {MOST_PIXELS} by "
@@ -474,6 +470,6 @@ def _need_limits(tile: Sequence[int], buffer: Buffer, p: Pixels, offset: Sequenc
 
 
 def _first(number: Linear, row: Var) -> Linear | None:
-    """``number`` of the first pixel, where that of the next one is one more; else None."""
+    """``number`` at the first pixel, if it increases by 1 with ``row``; else None."""
     found = number.along(row)
     return found[1] if found is not None and found[0] == 1 else None

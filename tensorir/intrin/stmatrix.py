@@ -1,4 +1,4 @@
-"""CUDA's stmatrix (sm_90): results of 16 bits on their way from the registers of warps to shared memory.
+"""CUDA's stmatrix (sm_90): stores 16-bit results from warp registers to shared memory.
 
 The way back of ldmatrix. Products leave two neighbours of a row in a register; threads that write those themselves take
 four times as many stores, of 4 bytes each. Here each thread points to a row of 16 bytes, and the hardware brings what
@@ -39,10 +39,10 @@ static __device__ __forceinline__ void {name}(void *row, const void *s_) {{
 
 
 def stmatrix(kind: str, rows: tuple[int, ...], order: str) -> Intrin:
-    """A tile of ``rows`` x 16 elements from the registers where products leave it to shared memory.
+    r"""The stmatrix instruction for a tile of ``rows`` x 16 accumulators converted to 16 bits.
 
-    rows:  16 of a warp, 64 of a warpgroup, or as many pixels of an image in two dimensions
-    order: "n" if the tile is stored by rows, "t" if by columns, (16, \\*rows)
+    rows:  16 of a warp, 64 of a warpgroup, or two dimensions of pixels
+    order: "n" if the tile is stored by rows, "t" if by columns, (16, \*rows)
     """
     names = ("i",) if len(rows) == 1 else ("p", "q")
     warp, row, eight = _TILES[rows]
@@ -68,7 +68,7 @@ def stmatrix(kind: str, rows: tuple[int, ...], order: str) -> Intrin:
 
 @functools.cache
 def ship_all() -> None:
-    """Make the instructions above known."""
+    """Register all instructions of this module."""
     for kind in KINDS:
         for rows in _TILES:
             for order in "nt":

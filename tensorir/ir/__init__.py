@@ -1,1 +1,1 @@
-"""The trees that every other part reads and rewrites: expressions, statements, types, and their text."""
+"""The intermediate representation: trees of expressions and statements, dtypes, layouts, and their text form."""

@@ -1,4 +1,4 @@
-"""Building expressions: NumPy's promotion, constant folding, and the table of math functions."""
+"""Constructors of expressions: type promotion as NumPy's, constant folding, math functions."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MATH = {
 
 
 def as_expr(x: Any, like: str | None = None) -> Expr:
-    """``x`` as an expression; a Python number takes the type ``like`` where NumPy would let it."""
+    """``x`` as an expression; Python numbers adopt the type ``like`` where NumPy allows it."""
     if isinstance(x, _t.Expr):
         return x
     if hasattr(x, "as_expr"):
@@ -69,7 +69,7 @@ def as_expr(x: Any, like: str | None = None) -> Expr:
 
 
 def as_value(x: object) -> Expr:
-    """``x`` as an element's value: what is made of axes and plain integers alone is an int32."""
+    """``x`` as an element's value; index arithmetic becomes int32."""
     e = as_expr(x)
     if e.dtype != "index":
         return e
@@ -79,7 +79,7 @@ def as_value(x: object) -> Expr:
 
 
 def converted(x: object, dtype: str) -> Expr:
-    """``x`` as the user converts it: a plain number that has no value in ``dtype`` is refused."""
+    """``x`` explicitly converted to ``dtype``; raises for a plain number that ``dtype`` cannot represent."""
     e = as_expr(x, dtype)
     if isinstance(e, _t.Const) and is_float(e.dtype) and DTYPES[dtype].kind in "iu":
         if not math.isfinite(e.value):
@@ -89,7 +89,7 @@ def converted(x: object, dtype: str) -> Expr:
 
 
 def _constants(e: Expr) -> Iterator[Const]:
-    """The constants of an expression, in their order."""
+    """Constants in an expression, in order."""
     todo: list[Expr] = [e]
     seen: set[Expr] = set()
     while todo:
@@ -102,7 +102,7 @@ def _constants(e: Expr) -> Iterator[Const]:
 
 
 def _fitting(x: int | float, dtype: str) -> Const:
-    """A plain number as a constant of ``dtype``, refused out of its range, also where NumPy makes it infinite."""
+    """A plain number as a Const of ``dtype``; raises if out of range."""
     kind = DTYPES["int64" if dtype == "index" else dtype]
     whole = kind.kind != "f"
     infinite = isinstance(x, float) and math.isinf(x) and not whole and kind.name != "float8_e4m3"
@@ -115,15 +115,14 @@ def _fitting(x: int | float, dtype: str) -> Const:
 
 
 def as_int(e: Expr) -> int:
-    """The value of a constant extent."""
+    """Value of a constant extent as int; raises ``dim.constant`` for others."""
     if isinstance(e, _t.Const):
         return int(e.value)
     raise no_constant(e)
 
 
 def no_constant(e: Expr) -> TensorIRError:
-    """The error for an extent that is known at launch only (``dim.constant``), or not even then, where a constant is
-    needed."""
+    """The ``dim.constant`` error for an extent that is not constant."""
     if dims := _dims(e):
         names = ", ".join(v.name for v in dims)
         message = f"a constant extent is needed here, and this one depends on {names}, known at launch only"
@@ -136,20 +135,20 @@ def no_constant(e: Expr) -> TensorIRError:
 
 @once
 def is_extent(e: Expr) -> bool:
-    """True when an expression is made of dims and numbers alone: Python's own functions need a constant of it."""
+    """True if an expression consists of dims and numbers only."""
     if isinstance(e, _t.Binary):
         return is_extent(e.a) and is_extent(e.b) and bool(_dims(e))
     return isinstance(e, _t.Const) or (isinstance(e, _t.Var) and e.bounds is not None)
 
 
 def is_comparison(e: Expr) -> bool:
-    """True when an expression is ``a == b`` or ``a != b``."""
+    """True for ``a == b`` or ``a != b``."""
     return isinstance(e, _t.Binary) and e.op in ("==", "!=")
 
 
 def truth(e: Expr) -> bool | None:
-    """The value of a condition that is known while the computation is declared, else None: of a constant, of Python's
-    ``==`` of one object with itself, and of two extents, which are equal if they are the same dim or number.
+    """True or False if a condition is already decided at declaration (constants, identical operands, equal extents),
+    else None.
     """
     if isinstance(e, _t.Const):
         return bool(e.value) if e.dtype == "bool" else None
@@ -174,7 +173,7 @@ def _dims(e: Expr) -> list[Var]:
 
 
 def const(value: object, dtype: str = "index") -> Const:
-    """A constant node."""
+    """A Const of ``value``."""
     return _t.Const(value, dtype)
 
 
@@ -195,7 +194,7 @@ def unary(op: str, a: object) -> Expr:
 
 
 def invert(a: object) -> Expr:
-    """``~a`` as the user writes it: of a condition its opposite, of an integer its bits; ``declare.bitwise``."""
+    """``~a`` as the user writes it: logical not of a bool, bitwise of an integer; ``declare.bitwise``."""
     x = as_expr(a)
     if x.dtype != "bool" and DTYPES[x.dtype].kind not in "iu":
         raise _no_bits(f"~ of {x.dtype}", x)
@@ -203,7 +202,7 @@ def invert(a: object) -> Expr:
 
 
 def bitwise(op: str, a: object, b: object) -> Expr:
-    """``a & b``, ``a | b`` or ``a ^ b`` as the user writes it: logical on bool, bitwise on integers, and no mixture.
+    """``a & b``, ``a | b`` or ``a ^ b`` as the user writes it: logical on bools, bitwise on integers, mixtures refused.
 
     Raises DeclarationError ``declare.bitwise``.
     """
@@ -245,9 +244,7 @@ def _instead(op: str, by: int, kind: str) -> str:
 
 
 def _mask(x: Expr, y: Expr) -> Expr:
-    """``x & y`` of indices: with a constant that keeps or clears the lowest bits it is a remainder, which everything
-    that reasons about indices knows.
-    """
+    """``x & y`` of indices, as a remainder where a constant keeps or clears the lowest bits, for range analysis."""
     for c, other in ((x, y), (y, x)):
         if isinstance(c, _t.Const):
             n = c.value
@@ -303,7 +300,7 @@ def mulhi(a: object, b: object) -> Expr:
 
 
 def cast(a: object, dtype: str) -> Expr:
-    """``a`` converted; exact no-ops vanish."""
+    """``a`` converted to ``dtype``; ``a`` itself if it has that type."""
     x = as_expr(a)
     if x.dtype == dtype:
         return x
@@ -325,7 +322,7 @@ def select(cond: object, a: object, b: object) -> Expr:
 
 
 def call(fn: str, *args: object) -> Expr:
-    """A math function; integers are taken as float32 except by ``abs``."""
+    """Call of math function ``fn``; integer arguments are converted to float32, except for ``abs``."""
     given = [as_expr(a) for a in args]
     assert len(given) == MATH[fn], f"{fn} of {len(given)} arguments"
     kind = given[0].dtype
@@ -337,7 +334,7 @@ def call(fn: str, *args: object) -> Expr:
 
 
 def binary(op: str, a: object, b: object) -> Expr:
-    """``a op b`` with constants folded and units dropped (never ``0 * x`` of floats: x may be NaN)."""
+    """``a op b`` with constants folded and neutral operands dropped (``0 * x`` of floats stays: x may be NaN)."""
     x, y = _pair(a, b)
     if op in LOGIC:
         return _logic(op, x, y)
@@ -376,7 +373,7 @@ def _no_difference(what: str) -> TensorIRError:
 
 
 def _compared(op: str, x: Expr, y: Expr) -> Expr:
-    """A comparison of uint64 with a signed type, exact as NumPy's: no type holds the values of both."""
+    """Comparison of uint64 with a signed integer, by value as in NumPy."""
     if DTYPES[x.dtype].kind == "u":  # y < x is not x <= y
         return _compared(op, y, x) if op in ("==", "!=") else unary("not", _compared("<=" if op == "<" else "<", y, x))
     negative, same = binary("<", x, _t.Const(0, x.dtype)), binary(op, cast(x, "uint64"), y)
@@ -388,8 +385,8 @@ POWERS = 8
 
 
 def power(a: object, b: object) -> Expr:
-    """``a ** b``: products where ``b`` is a small constant integer, a square root where it is 0.5, ``pow`` of other
-    floats, and of integers NumPy's, which wraps around; ``declare.power`` for an integer to a negative constant.
+    """``a ** b``: products for small constant integers, sqrt for 0.5, else ``pow``; wrapping for integers;
+    ``declare.power`` for negative constant exponents of integers.
     """
     x, y = _pair(a, b)
     kind = promote(x.dtype, y.dtype)
@@ -405,7 +402,7 @@ def power(a: object, b: object) -> Expr:
 
 
 def _whole_power(x: Expr, y: Expr, kind: str) -> Expr:
-    """A power of integers; of a negative exponent that no declaration shows it is rounded toward zero."""
+    """Integer power; negative exponents round toward zero."""
     n = y.value if isinstance(y, _t.Const) else None
     if n is not None and n < 0:
         raise refuse(DeclarationError, "declare.power", f"an integer to the power of {n} is no integer",
@@ -421,7 +418,7 @@ def _whole_power(x: Expr, y: Expr, kind: str) -> Expr:
 
 
 def _product(x: Expr, n: int) -> Expr:
-    """``n`` times the factor x, by squaring."""
+    """``x ** n`` as products, by squaring."""
     if n == 0:
         return cast(_t.Const(1, "index"), x.dtype)
     half = _product(x, n // 2) if n > 1 else None
@@ -432,7 +429,7 @@ def _product(x: Expr, n: int) -> Expr:
 
 
 def divide(op: str, a: object, b: object) -> Expr:
-    """``a // b`` or ``a % b`` as the user writes it: 0 is refused (lowering may meet one on a side never taken)."""
+    """``a // b`` or ``a % b`` as the user writes it; a constant divisor 0 is refused."""
     x, y = _pair(a, b)
     if isinstance(y, _t.Const) and y.value == 0 and not is_float(promote(x.dtype, y.dtype)):
         raise refuse(DeclarationError, "declare.zero-division", f"an integer is divided by 0 ({op} 0)",
@@ -473,7 +470,7 @@ def _fold(op: str, x: Expr, y: Expr, kind: str) -> Expr | None:
 
 
 def _wrap(x: Any, dtype: str) -> Any:
-    """A value of an integer type after overflow; axes have no type to overflow yet."""
+    """Integer ``x`` wrapped around to ``dtype``; unchanged for indices."""
     kind = DTYPES[dtype]
     if kind.kind not in "iu" or dtype == "index":
         return x
@@ -497,12 +494,12 @@ _INT: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def lowest(dtype: str) -> Const:
-    """The identity of max."""
+    """Identity of max: least value of ``dtype``."""
     return _t.Const(-math.inf if is_float(dtype) else DTYPES[dtype].low, dtype)
 
 
 def highest(dtype: str) -> Const:
-    """The identity of min."""
+    """Identity of min: greatest value of ``dtype``."""
     return _t.Const(math.inf if is_float(dtype) else DTYPES[dtype].high, dtype)
 
 

@@ -1,4 +1,4 @@
-"""Extents that are known at launch: dims, and expressions of them.
+"""Launch-time extents: dims (Vars with ``bounds``) and expressions of them.
 
 A dim is a Var with ``bounds``. Loops over it have its upper bound for their extent, as constants do; axes and buffers
 keep the expression, so that what runs beyond it is guarded as the iterations of a split that overshoots are.
@@ -25,7 +25,7 @@ def dims_in(*given: object) -> list[Var]:
 
 
 def span(e: Expr) -> tuple[int, int]:
-    """Return the least and the largest value of an extent; ``dim.constant`` where it depends on anything but dims."""
+    """Return (least, largest) value of an extent; ``dim.constant`` if it depends on other variables than dims."""
     if isinstance(e, Const):
         return int(e.value), int(e.value)
     if isinstance(e, Var) and e.bounds is not None:
@@ -48,22 +48,22 @@ _ENDS: dict[str, Callable[[int, int], int]] = {
 
 
 def most(e: Expr) -> int:
-    """Return the largest value of an extent: what is allocated and iterated over where a constant is needed."""
+    """Return the largest value of an extent, for allocation and constant loops."""
     return as_int(e) if isinstance(e, Const) else span(e)[1]
 
 
 def most_of(b: Buffer) -> tuple[int, ...]:
-    """Return the shape of a buffer at the largest extents."""
+    """Return a buffer's shape at the largest dims."""
     return tuple([most(e) for e in b.shape])
 
 
 def at(e: object, values: Mapping[Var, int]) -> int:
-    """Return an extent where dims have these values."""
+    """Return the extent at given dims, as int."""
     return as_int(substitute(as_expr(e), {v: as_expr(n) for v, n in values.items()}))
 
 
 def same_extent(a: object, b: object) -> bool:
-    """True when two extents are made alike: one number, one dim, one expression of them."""
+    """True if two extents are equal numbers or structurally equal expressions."""
     return same(as_expr(a), as_expr(b))
 
 

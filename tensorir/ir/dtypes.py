@@ -1,4 +1,4 @@
-"""The element types: sizes, kinds and NumPy's promotion (NEP 50); NumPy is imported only to read its own names."""
+"""Element types: sizes, kinds, ranges, and promotion as NumPy's (NEP 50)."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from tensorir.errors.needs import shown
 
 @dataclass(frozen=True)
 class DType:
-    """kind: "f" float, "i" signed, "u" unsigned, "b" bool.
+    """An element type. kind: "f" float, "i" signed, "u" unsigned, "b" bool
 
-    digits: of a float's mantissa, the leading one that is not stored included: so many bits hold an integer exactly
-    numpy:  what NumPy or ml_dtypes call it, where that is another name
+    digits: significand bits of a float, the implicit leading one included: integers of so many bits are exact
+    numpy:  its name in NumPy or ml_dtypes, if different
     """
 
     name: str
@@ -31,12 +31,12 @@ class DType:
 
     @property
     def widened(self) -> bool:
-        """True when its values are computed in float32: it is a type of memory alone."""
+        """True for storage-only floats, which compute in float32."""
         return self.kind == "f" and self.bits < 32
 
     @property
     def normal(self) -> float:
-        """Least number of a float type that has all its digits."""
+        """Least positive normal number of a float type."""
         return float(2.0 ** (2 - 2 ** (self.bits - self.digits - 1)))
 
     @property
@@ -91,7 +91,7 @@ _BY_NUMPY = {d.numpy or d.name: d.name for d in DTYPES.values()}
 
 
 def from_numpy(name: str) -> str | None:
-    """The dtype that NumPy or ml_dtypes call ``name``; None for a type that kernels do not know."""
+    """Our name of a NumPy or ml_dtypes dtype; None if kernels do not support it."""
     return _BY_NUMPY.get(name)
 
 
@@ -112,7 +112,7 @@ def dtype_of(given: object) -> DType:
 
 
 def _numpy_name(given: object) -> str:
-    """The name of a dtype of NumPy or ml_dtypes; "" where it is none, has parts, or not this machine's byte order."""
+    """Name of a NumPy or ml_dtypes dtype; "" for structured, foreign-endian or other objects."""
     if given is None:
         return ""
     if isinstance(given, str) and given in _BY_NUMPY:  # NumPy knows names of ml_dtypes only once that is imported
@@ -131,17 +131,18 @@ def _numpy_name(given: object) -> str:
 
 
 def is_float(name: str) -> bool:
-    """True when the dtype holds fractions."""
+    """True for float dtypes."""
     return DTYPES[name].kind == "f"
 
 
 def keeps_zero(old: str, new: str) -> bool:
-    """True when a conversion of 0 is 0 in a prime field too: floats are cut to integers by an opaque function there."""
+    """True if a conversion maps 0 to 0 also in the prime field (float-to-integer conversions are opaque there)."""
     return (is_float(new) or not is_float(old)) and (new == "bool") == (old == "bool")
 
 
 def rounded(value: int | float | Fraction, dtype: str) -> float:
-    """``value`` as a constant of a float type is: the nearest number, of two the even one; infinite beyond the type's.
+    """``value`` rounded to nearest even as a constant of ``dtype``; inf if too large. Fractions keep float32 precision
+    for narrow types.
 
     Fractions, which algorithms are made of, keep the digits in which narrow types are computed: those of float32.
     """
@@ -163,7 +164,7 @@ def rounded(value: int | float | Fraction, dtype: str) -> float:
 
 @functools.cache
 def promote(a: str, b: str) -> str:
-    """The type of ``a op b``, as NumPy's result_type; ``index`` is weak."""
+    """Result dtype of ``a op b``, as NumPy's result_type; ``index`` is weak."""
     if a == b:
         return a
     x, y = DTYPES[a], DTYPES[b]

@@ -1,4 +1,4 @@
-"""Functions of elements by the names that NumPy gives them: what operators, NumPy's and torch's functions come to."""
+"""Elementwise functions by their NumPy names, to which operators and NumPy or torch calls are dispatched."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tensorir.ir.tree import Expr
 
 @answers()
 def element(name: str, args: tuple[object, ...], options: Mapping[str, object]) -> Any:
-    """The function that NumPy or torch call ``name``, of elements; ``declare.function`` for one that is not here."""
+    """Apply the elementwise function ``name`` of NumPy or torch; ``declare.function`` if unsupported."""
     function = ELEMENTS.get(name)
     if function is None:
         raise no_function(name, "element", name)
@@ -47,7 +47,7 @@ def element(name: str, args: tuple[object, ...], options: Mapping[str, object]) 
 
 
 def _whole(fn: str) -> Callable[[Any], Expr]:
-    """floor, ceil or round, which leave integers as they are."""
+    """``fn`` (floor, ceil or round) that leaves integers unchanged."""
 
     def function(x: Any) -> Expr:
         e = as_expr(x)
@@ -77,7 +77,7 @@ def _signed(e: Expr) -> bool:
 
 
 def _round(x: Any, decimals: int = 0) -> Expr:
-    """As NumPy: of ``x`` times a power of ten."""
+    """``numpy.round``: rounds ``x`` to ``decimals``."""
     e, n = as_expr(x), need_int("decimals", decimals, -30, 30)
     if n == 0 or (n > 0 and not is_float(e.dtype)):
         return _whole("round")(e)
@@ -90,7 +90,7 @@ def _round(x: Any, decimals: int = 0) -> Expr:
 
 
 def _clip(x: Any, min: Any = None, max: Any = None) -> Expr:
-    """``x`` from min to max, either of which may be None."""
+    """``numpy.clip``: ``x`` limited to [min, max]; None for no limit."""
     low = x if min is None else binary("max", x, min)
     return as_expr(low if max is None else binary("min", low, max))
 

@@ -1,4 +1,4 @@
-"""Extents that launches decide, as text that runtimes evaluate; exported folders that need it have this file."""
+"""Launch-time extents as text, evaluated by runtimes; this file is copied into exported folders."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ Extent = int | str
 
 
 def value(extent: Extent, dims: Mapping[str, int]) -> int:
-    """Return an extent where dims have these values."""
+    """Return an extent's value at given dims."""
     return extent if isinstance(extent, int) else _parsed(extent)(dims)
 
 
 def values(extents: tuple[Extent, ...], dims: Mapping[str, int]) -> tuple[int, ...]:
-    """Return extents where dims have these values."""
+    """Return extents' values at given dims."""
     return tuple([value(e, dims) for e in extents])
 
 
 def line(extent: Extent) -> tuple[str, int, int] | None:
-    """Return (dim, a, b) where an extent is ``a * dim + b`` and a is not 0: no two values of the dim give the same.
+    """Return (dim, a, b) if an extent is ``a * dim + b`` with a != 0, so that it determines the dim; else None.
 
     None for every other extent.
     """
@@ -35,7 +35,7 @@ Told = dict[str, tuple[int, str]]
 
 
 def told(shapes: Iterable[tuple[str, Sequence[Extent], Sequence[int]]]) -> tuple[Told, list[str]]:
-    """Return the dims that arguments (name, declared shape, shape at hand) tell, and how those disagree.
+    """Return ({dim: value}, contradictions) derived from argument shapes (name, declared shape, actual shape).
 
     An extent that is a dim itself comes before all others; where a dim has none, the first ``line`` of it tells it, if
     some whole number solves that. Everything else is for the caller to compare.
@@ -68,7 +68,7 @@ def _parsed(text: str) -> Callable[[Mapping[str, int]], int]:
 
 
 def _terms(e: ast.expr) -> dict[str, int] | None:
-    """Coefficients of a sum by its dims, and under "" the constant; None for what is no such sum."""
+    """{dim: coefficient, "": constant} of a sum; None for other expressions."""
     match e:
         case ast.Constant(value=int(n)):
             return {"": n}
@@ -97,7 +97,7 @@ _FUNCTIONS: dict[str, Callable[[int, int], int]] = {"min": min, "max": max}
 
 
 def _meaning(e: ast.expr) -> Callable[[Mapping[str, int]], int]:
-    """The meaning of an expression of numbers, names, + - * // % min and max; nothing else is one."""
+    """Function from dims to the value of an expression of numbers, names, + - * // % min and max."""
     match e:
         case ast.Constant(value=int(n)):
             return lambda _: n

@@ -1,4 +1,4 @@
-"""The identities that simplification applies, each with the kinds of types for which bits are equal.
+"""Bit-exact algebraic identities, such as x + 0 -> x, with the dtypes for which they hold.
 
 ``x op c -> x``, ``x op c -> c`` and their mirror images, where c is a known number: ``ir.build`` folds by them as
 expressions are made, ``lower.fold_constants`` once a constant table has given its numbers. What holds for floats only
@@ -15,10 +15,10 @@ from tensorir.ir.dtypes import DTYPES
 
 @dataclass(frozen=True)
 class Identity:
-    """``x op c``, or ``c op x``, where the operand c is ``number``; gives "x" or the known operand, "c".
+    """``x op c`` or ``c op x`` with constant c = ``number`` simplifies to "x" or to the constant, "c".
 
-    kinds: of the types for which it holds: "i", "u" and "f"
-    zero:  sign of a zero of floats, of which only one changes nothing; 0 for either
+    kinds: dtype kinds for which it holds: "i", "u", "f"
+    zero:  required sign of a float zero c; 0 for either
     """
 
     op: str
@@ -51,7 +51,7 @@ SIGNS = {
 
 
 def identity(op: str, number: object, dtype: str, left: bool) -> str:
-    """The value of ``x op number`` in this type: "x", "c", "0", or "" where nothing vanishes."""
+    """Result of ``x op number``: "x", "c" (the constant), "0", or "" if no identity applies."""
     if not isinstance(number, int | float) and number not in (0, 1):  # a fraction
         return ""
     for one in _BY_OP.get((op, left), ()):

@@ -1,4 +1,4 @@
-"""Widths of vectors."""
+"""``lanes_of``: vector width of an expression."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Layouts as index maps: strides, sizes and text.
+"""Buffer layouts as bijective index maps: strides, sizes, swizzles, register fragments.
 
 A layout is bijective: the pieces of each dimension form a chain of divisors from 1 up, the last of them open, so that
 every index has a cell of its own (``chain``). An extent that its blocks do not divide is rounded up. Onto a storage
@@ -25,12 +25,12 @@ Fold = tuple[int, int, int, int]
 
 
 def permuted(order: Sequence[int], pad: int = 0) -> Layout:
-    """Whole dimensions in another order, outermost first."""
+    """Layout that stores the dimensions in ``order``, outermost first."""
     return Layout(tuple(f"d{d}" for d in range(len(order))), tuple((d, 1, 0) for d in order), pad)
 
 
 def chain(pieces: Sequence[Piece]) -> bool:
-    """True when the pieces of one dimension cover it exactly once."""
+    """True if pieces of one dimension partition its index exactly."""
     step = 1
     for n, (_, divisor, extent) in enumerate(sorted(pieces, key=lambda p: (p[1], p[2] or float("inf")))):
         if divisor != step or (extent == 0) != (n == len(pieces) - 1):
@@ -41,7 +41,7 @@ def chain(pieces: Sequence[Piece]) -> bool:
 
 @dataclass(frozen=True)
 class Cell:
-    """One storage dimension: the piece of the index along it, the folds xored onto that, and its stride."""
+    """One storage dimension: its index piece, pieces xored onto it, and its stride."""
 
     piece: Piece
     folds: tuple[Fold, ...]
@@ -49,8 +49,9 @@ class Cell:
 
 
 def cells(b: Buffer) -> tuple[tuple[Cell, ...], int | Expr]:
-    """The storage dimensions of a buffer, outermost first, and the number of elements stored (of a fragment, by each
-    thread of the warp). Strides and that number are ints, or expressions where an extent depends on dims."""
+    """(storage dimensions, number of stored elements) of a buffer, outermost first; per thread for a fragment. Ints, or
+    expressions of dims.
+    """
     dims: list[Any] = [as_int(n) if isinstance(n, Const) else n for n in b.shape]
     layout = b.layout or permuted(range(len(dims)))
     folds = layout.folds or ((),) * len(layout.pieces)
@@ -75,7 +76,7 @@ def cells(b: Buffer) -> tuple[tuple[Cell, ...], int | Expr]:
 
 
 def lane_place(layout: Layout, dims: Sequence[int], index: Sequence[int]) -> tuple[int, int]:
-    """The lane that holds an element of a fragment (of several alike the first), and its register there."""
+    """(lane, register) that hold element ``index`` of a fragment; the first lane if several do."""
     out = [0, 0]
     for n, (d, divisor, extent) in enumerate(layout.pieces):
         size = extent or -(-dims[d] // divisor)
@@ -101,11 +102,11 @@ def lane_places(layout: Layout, dims: Sequence[int]) -> list[tuple[int, int]]:
 
 @dataclass(frozen=True)
 class SwizzledRows:
-    """Rows of 128 bytes whose pieces of 16 bytes are permuted by the row's number, as instructions on whole tiles read
-    them (PTX ISA, swizzling modes; CUTLASS's ``Swizzle<3, 4, 3>``).
+    """Swizzled layout of 128-byte rows: their 16-byte chunks are permuted by the row number (PTX ISA, swizzling modes;
+    CUTLASS's ``Swizzle<3, 4, 3>``).
 
-    row:    elements in such a row;  rows, columns: the dimensions of the buffer that number rows, and what is in one
-    eight:  elements from a row to the eighth after it;  panel: from a run of columns that fills a row to the next
+    row:    elements per such row;  rows, columns: buffer dimensions that index rows, and elements in a row
+    eight:  stride in elements over eight rows;  panel: stride between groups of columns that fill a row
     """
 
     row: int
@@ -116,7 +117,7 @@ class SwizzledRows:
 
 
 def swizzled_rows(b: Buffer, size: int) -> SwizzledRows | None:
-    """The layout of the last two dimensions of a buffer of elements of ``size`` bytes, if it is in swizzled rows."""
+    """SwizzledRows of a buffer's last two dimensions (``size`` bytes per element); None if not swizzled so."""
     dims = [as_int(n) for n in b.shape]
     rows, columns, piece = len(dims) - 2, len(dims) - 1, 16 // size
     if rows < 0 or b.layout is None or b.layout.pad:
@@ -136,7 +137,7 @@ def swizzled_rows(b: Buffer, size: int) -> SwizzledRows | None:
 
 
 def recoverable(layout: Layout) -> bool:
-    """True when an index can be told from its cell: what is xored onto a storage dimension stands plain in others."""
+    """True if folds use only pieces stored unchanged elsewhere, so that the map stays bijective."""
     plain = [p for p, onto in zip(layout.pieces, layout.folds, strict=True) if not onto]
     return all(any(_covers(p, f) for p in plain) for onto in layout.folds for f in onto)
 
@@ -147,7 +148,7 @@ def _covers(p: Piece, fold: Fold) -> bool:
 
 
 def whole_blocks(shape: Sequence[Expr], layout: Layout | None) -> tuple[Expr, ...]:
-    """``shape`` with each extent rounded up to whole blocks of the layout."""
+    """``shape`` rounded up to multiples of the layout's blocks."""
     blocks = [1] * len(shape)
     for d, divisor, _ in layout.pieces[layout.lanes :] if layout is not None else ():
         blocks[d] = max(blocks[d], divisor)
@@ -161,7 +162,9 @@ def _whole(e: Expr, n: int) -> Expr:
 
 
 def scattered(layout: Layout, tile: Sequence[int]) -> int | None:
-    """A dimension along which a tile of these extents is not evenly spaced, the last one's elements side by side."""
+    """First dimension along which a tile is not equally spaced in memory (last dimension: contiguous); None if
+    all are.
+    """
     for (d, *_), onto in zip(layout.pieces, layout.folds, strict=False):
         if onto and any(tile[n] > 1 for n in (d, *(f[0] for f in onto))):
             return d
@@ -173,7 +176,7 @@ def scattered(layout: Layout, tile: Sequence[int]) -> int | None:
 
 
 def written(layout: Layout) -> str:
-    """The layout as a user writes it, ``k, j -> j/16, k, j%16``."""
+    """The layout as users write it: ``k, j -> j/16, k, j%16``."""
     folds = layout.folds or ((),) * len(layout.pieces)
     right = ", ".join(
         " ^ ".join([_piece(layout.names, p), *(_piece(layout.names, f[:3], f[3]) for f in onto)])

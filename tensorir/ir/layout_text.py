@@ -1,4 +1,4 @@
-"""Layouts as users write them: "k, j -> j/16, k, j%16", and fragments: "i, j -> i%8, j/2%4 | i/8, j%2"."""
+"""Parser of layouts "k, j -> j/16, k, j%16" and register fragments "i, j -> i%8, j/2%4 | i/8, j%2"."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from tensorir.ir.tree import Layout
 
 
 def parse_layout(text: str, rank: int, owner: str, fragment: bool = False) -> Layout:
-    """The layout that ``text`` says for ``owner``, of ``rank`` dimensions.
+    """Parse ``text`` to a Layout of ``rank`` dimensions; ``owner``: name for messages.
 
-    fragment: the pieces before a ``|`` number the lane of a warp that holds an element, those after it its register,
-              none of them where each lane has one element; ``*4`` among the former stands for four lanes that all hold
-              it
+    fragment: pieces before ``|`` give the lane, pieces after it the register (none for one element per lane); ``*4``
+              among
+              the former: four lanes hold the same element
     Raises ScheduleError: ``layout.syntax``, ``layout.rank``, ``layout.not-bijective``, ``layout.fold``.
     """
     left, arrow, right = text.partition("->")
@@ -85,9 +85,9 @@ def _syntax(text: str, what: str, fragment: bool) -> ScheduleError:
 
 
 class PieceText(ParsedText):
-    """A part of a name: ``j/4%4  ->  (j, 4, 4)``, divided and cut off any number of times.
+    """Parser of one index piece: ``j/4%4  ->  (j, 4, 4)``, with any number of divisions and remainders.
 
-    refused: what to raise about the part, from words on what is wrong
+    refused: function from a fault to the exception to raise
     """
 
     pattern = re.compile(r"\s*(?:(?P<number>\d+(?![\w.]))|(?P<name>[^\W\d]\w*(?:[.&]\w+)*)|(?P<op>[-+/%*()]))")
@@ -102,11 +102,11 @@ class PieceText(ParsedText):
         return self.refused(message)
 
     def piece(self) -> Piece:
-        """The text as a piece of a name."""
+        """The parsed Piece of a dimension."""
         return self._piece(self.tree)
 
     def fold(self) -> Fold:
-        """The text as what is xored: a piece of 2, 4, 8 … values, perhaps times such a number."""
+        """The parsed Fold: a power-of-two piece to xor, optionally scaled."""
         node, scale = self.tree, 1
         match node:
             case ast.BinOp(left=left, op=ast.Mult(), right=right):
@@ -141,9 +141,7 @@ class PieceText(ParsedText):
 
 
 def _not_bijective(text: str, names: tuple[str, ...], pieces: tuple[Piece, ...], fragment: bool) -> ScheduleError:
-    """Names the first dimension that is not covered once, with a layout that divides each of them at most once; of a
-    fragment, with what does cover one.
-    """
+    """ScheduleError that names the first dimension not covered exactly once, with a correct layout as hint."""
     pieces = tuple(p for p in pieces if p[0] >= 0)
     d = next(n for n in range(len(names)) if not chain([p for p in pieces if p[0] == n]))
     mine = [p for p in pieces if p[0] == d]

@@ -1,4 +1,4 @@
-"""Marks on loops: values that say what a primitive asks for without changing the tree.
+"""Marks on loops (partition, pipelining, unroll factor, …): requests carried out by lowering, with transfer rules.
 
     for i in 12:  # partition at 4   --split by 4-->   for i.0 in 3:  # partition at 1
                                                          for i.1 in 4:
@@ -23,16 +23,16 @@ Show = Callable[[Expr], str]
 
 
 class UnplacedError(Exception):
-    """No loop could have a mark of ``loop`` any more."""
+    """No resulting loop can take the mark."""
 
     def __init__(self, loop: Loop) -> None:
         self.loop = loop
 
 
 class RuledMark(LoopMark):
-    """A mark with the rules by which it outlives primitives: by default the loop that has it stays whole.
+    """A loop mark with rules for split and fuse; by default the marked loop must stay whole.
 
-    maker: the primitive that makes it;  NOTHING: of its sort, what says nothing
+    maker: primitive that makes it;  NOTHING: value without effect
     """
 
     __slots__ = ()
@@ -41,7 +41,7 @@ class RuledMark(LoopMark):
 
     @classmethod
     def of(cls, loop: Loop) -> Self:
-        """The loop's mark of this sort, or one that says nothing."""
+        """The loop's mark of this class, or NOTHING."""
         for m in loop.marks:
             if type(m) is cls:
                 return m
@@ -51,17 +51,17 @@ class RuledMark(LoopMark):
         return bool(getattr(self, self.FIELDS[0]) != getattr(self.NOTHING, self.FIELDS[0]))
 
     def text(self, show: Show) -> str:
-        """The mark in words, expressions as ``show`` has them."""
+        """Text of the mark; ``show`` prints expressions."""
         raise NotImplementedError
 
     def count(self, loop: Loop) -> int:
-        """The number of its parts that mean something on ``loop``, which has it."""
+        """Number of its parts that have effect on ``loop``."""
         return 0
 
     def split(self, loop: Loop, new: list[Loop], even: bool) -> list[Loop]:
-        """The loops that ``loop``, which has it, becomes, outermost first, with the mark. Raises UnplacedError.
+        """The loops ``new`` that replace ``loop``, outermost first, with the mark transferred. Raises UnplacedError.
 
-        even: whether all tiles of the outermost loop are of one size
+        even: all tiles of the outermost loop have equal size
         """
         if self.count(loop):
             raise UnplacedError(loop)
@@ -69,7 +69,7 @@ class RuledMark(LoopMark):
 
     @classmethod
     def fuse(cls, loops: Sequence[Loop], fused: Loop) -> Loop:
-        """The loop that ``loops``, outermost first, become, with their marks of this sort. Raises UnplacedError."""
+        """Loop ``fused``, replacing ``loops``, with their marks transferred. Raises UnplacedError."""
         for x in loops:
             if cls.of(x).count(x):
                 raise UnplacedError(x)
@@ -78,10 +78,10 @@ class RuledMark(LoopMark):
 
 @node
 class UnrollBy(RuledMark):
-    """A partial unroll factor for the device compiler: the last loop of several iterations has it, if these are a
+    """Partial unroll factor for the device compiler; transferred to the last loop with several iterations, if a
     multiple of it.
 
-    It counts where the loop is emitted as a loop: elsewhere nobody reads it.
+    Without effect on loops not emitted as loops.
     """
 
     factor: int = 0
@@ -111,9 +111,9 @@ class UnrollBy(RuledMark):
 
 @node
 class Partition(RuledMark):
-    """Iterations at which lowering cuts a loop, each part with a copy of the body: ints, or one ``n // c`` of a dim.
+    """Iterations at which lowering cuts a loop, duplicating the body: ints, or one ``n // c`` of a dim.
 
-    The first loop of several iterations is cut there, if they are whole ones.
+    Transferred to the first loop with several iterations, if cuts fall on whole ones.
     """
 
     at: tuple[Any, ...] = ()
@@ -146,7 +146,7 @@ class Partition(RuledMark):
 
 @node
 class Versions(RuledMark):
-    """Conditions for each of which lowering writes the body twice: where it holds, and where it does not."""
+    """Conditions for each of which lowering duplicates the body: for true and for false."""
 
     where: tuple[Expr, ...] = ()
 
@@ -161,7 +161,7 @@ class Versions(RuledMark):
 
 @node
 class Skipped(RuledMark):
-    """The condition, if there is one, without which an iteration is not run: all its terms are identities then."""
+    """Condition under which an iteration runs; otherwise all its terms are identities. None: always."""
 
     unless: tuple[Expr, ...] = ()
 
@@ -203,7 +203,7 @@ class Pipelined(RuledMark):
 
 @node
 class Remark(RuledMark):
-    """A reason of lowering to make something else of a loop than the schedule says; the text repeats it."""
+    """Reason why lowering deviates from the schedule at a loop; printed in the text."""
 
     why: str = ""
 
@@ -219,10 +219,10 @@ for _rank, _sort in enumerate(_TEXT):
 
 
 def marks_of(loop: Loop) -> list[RuledMark]:
-    """The marks of a loop, in the order in which text says them."""
+    """Marks of a loop in printing order."""
     return [m for m in loop.marks if isinstance(m, RuledMark)]
 
 
 def several(loops: Sequence[Loop]) -> Sequence[Loop]:
-    """The loops of several iterations, or all where there are none."""
+    """Loops with more than one iteration; all if there are none."""
     return [x for x in loops if as_int(x.extent) > 1] or loops

@@ -1,4 +1,4 @@
-"""The node decorator: slotted classes that know their children and what occurs under them, compared by identity."""
+"""``node`` decorator and base class of IR nodes: slotted, children known, compared by identity."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ANY_NODE = -1
 
 
 def fields_of(n: Node) -> str:
-    """The names of a node's fields."""
+    """Names of a node's fields."""
     return ", ".join(n.FIELDS)
 
 
@@ -66,15 +66,15 @@ class Node(Shown):
         return self  # it never changes, and others know it by its identity
 
     def own_bits(self) -> int:
-        """The bits of ``held`` for the node alone."""
+        """This node's contribution to ``held``."""
         return self.BIT
 
     def own(self) -> tuple[object, ...]:
-        """The fields that are no child nodes."""
+        """Fields that are not child nodes."""
         return ()
 
     def alone(self) -> Hashable | None:
-        """The key of a node among others of its class whatever its fields; None where its fields are one."""
+        """Hashable key of the node's class and own fields, if it has no children; else None."""
         return None
 
     def children(self) -> tuple[Any, ...]:
@@ -86,7 +86,7 @@ class Node(Shown):
         return ()
 
     def bodies_backwards(self) -> tuple[Any, ...]:
-        """Those of them that are statements, last first."""
+        """Direct child statements, last first."""
         return ()
 
     def map(self, f: Callable[[Node], object]) -> Self:
@@ -94,7 +94,7 @@ class Node(Shown):
         return self
 
     def map_bodies(self, f: Callable[[Node], object]) -> Self:
-        """The same for the children that are statements alone."""
+        """A copy with ``f`` applied to child statements; ``self`` if unchanged."""
         return self
 
     def replace(self, **changes: Any) -> Self:
@@ -106,9 +106,7 @@ class Node(Shown):
 
 
 def held(n: Node, nested: int = 0) -> int:
-    """Bits of what occurs under ``n``, itself included: of each class of nodes, and of the names of variables, of which
-    several share one. Where bits are missing nothing that they stand for is there, so that no walk needs to look.
-    """
+    """Bit mask (Bloom filter) of the node classes and variable names under ``n``, to skip walks."""
     found = n.holds
     if not found:
         found, height, spread = n.own_bits(), 0, 1
@@ -130,7 +128,7 @@ STEP = 24
 
 
 def _from_below(n: Node) -> int:
-    """``held`` of a node with many levels under it, the lowest first."""
+    """``held`` of a deep tree, computed bottom-up."""
     todo = [n]
     while todo:
         open_ = [c for c in todo[-1].children() if not c.holds]
@@ -146,7 +144,7 @@ T = TypeVar("T", bound=type[Node])
 
 @dataclass_transform(frozen_default=True, eq_default=False, field_specifiers=(dataclasses.field,))
 def node(cls: T) -> T:
-    """Make ``cls`` an IR node: a slotted dataclass that knows which of its fields are child nodes."""
+    """Class decorator: make ``cls`` an IR node, a slotted dataclass that knows its child fields."""
     kept = {"holds": "int", "height": "int", "spread": "int", "width": "int", "alike": "Any"}
     cls.__annotations__ = {**cls.__annotations__, **kept}
     for name, kind in kept.items():
@@ -177,7 +175,7 @@ def node(cls: T) -> T:
 
 
 def _fields(names: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:
-    """A method that returns these fields."""
+    """Method that returns these fields as a tuple."""
     get = attrgetter(*names)
 
     def several(self: Any) -> tuple[Any, ...]:
@@ -190,7 +188,7 @@ def _fields(names: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:
 
 
 def _listing(cls: type[Node], children: tuple[tuple[str, bool], ...], step: int) -> Callable[[Any], tuple[Any, ...]]:
-    """A method that returns the children, in this order (1 or -1)."""
+    """Method that returns the children, forward (``step`` 1) or backward (-1)."""
     (name, many), *others = children
     if others and not any(m for _, m in children):
         every = attrgetter(*[n for n, _ in children[::step]])
@@ -225,9 +223,7 @@ def _listing(cls: type[Node], children: tuple[tuple[str, bool], ...], step: int)
 
 
 def _mapping(cls: type[Node], children: tuple[tuple[str, bool], ...]) -> Callable[[Any, Callable[[Any], Any]], Any]:
-    """A method that applies a function to the children, and makes a new node where one of them becomes another; nodes,
-    and so tuples of them, are compared by identity.
-    """
+    """Method that applies a function to the children and makes a new node if one changes."""
     places = [(cls.FIELDS.index(n), many) for n, many in children]
     fields = _fields(cls.FIELDS)
 

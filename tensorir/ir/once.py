@@ -1,4 +1,4 @@
-"""Which kernels run ahead of time: those that only fill buffers marked ``once``, from what is known by then."""
+"""Finds kernels that can run once ahead of time: those that fill only ``once`` buffers from data known by then."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from tensorir.ir.visit import reads, writes
 
 
 def nests(program: Program) -> tuple[Stmt, ...]:
-    """The top-level nests: one kernel each."""
+    """Top-level nests of a program, one kernel each."""
     return program.body.stmts if isinstance(program.body, Seq) else (program.body,)
 
 
 def runs_once(program: Program) -> list[bool]:
-    """For each nest at the top (each kernel), whether one run serves all launches on the same inputs.
+    """Per kernel, true if one run serves all launches on the same inputs.
 
     The mark on a buffer is a wish, and primitives after which it would not come true are refused by what this says. A
     nest qualifies only when all that it leaves to others is marked and written by no other kind of nest, and when it

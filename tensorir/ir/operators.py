@@ -1,4 +1,4 @@
-"""Operators of values that are not known yet, for Python and NumPy: each is the NumPy function of its meaning."""
+"""Python operators and NumPy functions on symbolic values (expressions and whole tensors)."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ T = TypeVar("T")
 
 
 class Operators(Generic[T]):
-    """Python's operators and NumPy's functions, each made by ``_made`` from the NumPy name of what it does.
+    """Mixin with Python's operators and NumPy's protocols; each calls ``_made`` with the NumPy name of the operation.
 
-    WHOLE: whether this is a whole array, not one element;  KIND: what the table of habits calls it
+    WHOLE: true for whole arrays, false for elements;  KIND: key in the table of habits
     """
 
     __slots__ = ()
@@ -162,7 +162,7 @@ class Operators(Generic[T]):
 
     @answers()
     def astype(self, dtype: object) -> T:
-        """Converted, as ``tir.cast``."""
+        """This value converted to ``dtype``, as ``tir.cast``."""
         return self._made("astype", self, dtype)
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
@@ -195,9 +195,7 @@ class Operators(Generic[T]):
 
 
 def no_truth(comparison: bool = False, whole: bool = False) -> TensorIRError:
-    """The error for ``if``, ``and``, ``or``, ``not`` on a symbolic value: one that ``==`` or ``!=`` made or another, a
-    whole tensor or an element.
-    """
+    """Error for ``if``, ``and``, ``or``, ``not`` on a symbolic value."""
     general = "tir.where(cond, a, b) for if/else, tir.all_(p, q) for and, tir.any_ for or, ~p for not, tir.maximum"
     message = "a symbolic value has no truth value while the computation is being declared"
     if comparison:
@@ -210,7 +208,7 @@ def no_truth(comparison: bool = False, whole: bool = False) -> TensorIRError:
 
 
 def no_iteration() -> TensorIRError:
-    """The error for ``for``, ``in`` and unpacking on a symbolic value."""
+    """Error for ``for``, ``in`` and unpacking of a symbolic value."""
     hint = put_right(
         items_of, "tir.sum(…, axis=k) over k = tir.reduce_axis(n); an element is read with its indices, A[i, j]"
     )
@@ -219,28 +217,28 @@ def no_iteration() -> TensorIRError:
 
 
 def no_item() -> TensorIRError:
-    """The error for ``[…]`` of one element."""
+    """Error for ``[…]`` on an element."""
     message = "one element was indexed: it is one number"
     hint = put_right(item_of, "A[i, j] with all indices in one pair of brackets")
     return refuse(DeclarationTypeError, "declare.indexed", message, hint=hint)
 
 
 def no_number(what: str) -> TensorIRError:
-    """The error for int(), float(), math.exp(), range() … of a symbolic value."""
+    """Error for int(), float(), math.exp(), range() … of a symbolic value."""
     general = 'tir.cast(x, "int32") for int(x), tir.exp(x) for math.exp(x), tir.reduce_axis(n) for range(n)'
     message = f"a symbolic value is not {what}: it has none while the computation is being declared"
     return refuse(DeclarationTypeError, "declare.number", message, hint=put_right(number_of, general))
 
 
 def no_function(what: str, kind: str, name: str) -> TensorIRError:
-    """The error for a function of NumPy's or torch's that declarations do not have."""
+    """Error for an unsupported NumPy or torch function."""
     known = habit(kind, name) or habit("function", name)
     hint = known or "tir.exp log sqrt tanh sin cos floor where maximum …, and np's of those names; docs/language.md"
     return refuse(DeclarationTypeError, "declare.function", f"{what} means nothing in a declaration", hint=hint)
 
 
 def too_many(name: str, args: tuple[object, ...], options: dict[str, object]) -> TensorIRError:
-    """The error for arguments that a function does not take in a declaration."""
+    """Error for unsupported arguments of a function in a declaration."""
     given = ", ".join([*map(shown, args[1:]), *(f"{k}={shown(v)}" for k, v in options.items())])
     hints = [*(habit(f"{name}()", k) for k in options), habit("function", name), "leave it out"]
     message = f"{name}(…, {given}): this argument means nothing in a declaration"

@@ -1,4 +1,4 @@
-"""Where the parts of an expression are evaluated: everywhere, or only where conditions hold.
+"""Scopes of evaluation in an expression: everywhere, or under select, ``and`` and ``or`` conditions.
 
 The sides of a select, and the right side of ``and`` and ``or``, are places of their own. Lanes of vectors that a mask
 decides compute both sides, so that these are not.
@@ -16,9 +16,9 @@ from tensorir.ir.tree import Binary, Expr, Ramp, Select
 
 
 class Place:
-    """Where ``of`` holds (or where it does not, the ``opposite``), inside ``outer``; the outermost one is everywhere.
+    """The scope in which ``of`` holds (fails, if ``opposite``), inside ``outer``; the outermost scope is unconditional.
 
-    cond: the name of what holds exactly here, once something has needed it
+    cond: variable that names the scope's exact condition, once needed
     """
 
     __slots__ = ("_sides", "cond", "depth", "of", "opposite", "outer")
@@ -30,14 +30,14 @@ class Place:
         self._sides: dict[tuple[Expr, bool], Place] = {}
 
     def side(self, of: Expr, opposite: bool) -> Place:
-        """The place inside this one in which a condition holds, or does not."""
+        """Nested scope in which a condition holds, or fails."""
         key = of, opposite
         if key not in self._sides:
             self._sides[key] = Place(self, of, opposite)
         return self._sides[key]
 
     def around(self, other: Place) -> Place:
-        """The innermost place around this one and another."""
+        """Innermost scope that contains this and ``other``."""
         a, b = self, other
         while a is not b:
             if a.depth >= b.depth:
@@ -50,13 +50,13 @@ class Place:
 
 
 def operands(e: Expr) -> tuple[Expr, ...]:
-    """The expressions that one has; of a vector's place in memory none, since its form counts."""
+    """Operand expressions of ``e``; () for a Ramp, whose form matters."""
     return () if isinstance(e, Ramp) else tuple([c for c in e.children() if isinstance(c, Expr)])
 
 
 class Places:
-    """All distinct parts of some expressions, each after its operands, with their numbers of readers and the innermost
-    place in which every reader is evaluated.
+    """Distinct subexpressions, operands first, with number of readers and the innermost scope containing all
+    readers.
     """
 
     def __init__(self, roots: Iterable[Expr]) -> None:
@@ -76,7 +76,7 @@ class Places:
         self.of[e] = place if known is None else known.around(place)
 
     def _visit(self, e: Expr) -> None:
-        """Note where the operands of ``e`` are read: all that read ``e`` are known."""
+        """Record the scope of ``e``'s operands, once all readers of ``e`` are known."""
         here = self.of[e]
         if isinstance(e, Select) and lanes_of(e.cond) == 1:
             self._read(e.cond, here)
@@ -91,9 +91,9 @@ class Places:
 
 
 class Rewritten(dict[Any, Any]):
-    """Rewritten expressions of a statement, where ``place`` is: there a rewriter may know more.
+    """Cache of rewritten expressions for one scope, where the rewriter may assume more.
 
-    outer: rewrites what is read outside of it as well;  level: of rewritings one inside the other
+    outer: rewriter for expressions also read outside;  level: nesting depth
     """
 
     __slots__ = ("descending", "level", "outer", "place", "places", "root", "sides")
@@ -107,19 +107,19 @@ class Rewritten(dict[Any, Any]):
         self.sides: dict[Any, Any] = {}  # what else is made once in this place
 
     def side(self, cond: Expr, opposite: bool) -> Place | None:
-        """The place where a condition of this one holds, or does not; None where ``NESTED`` hold already."""
+        """Nested scope in which a condition holds, or fails; None beyond ``NESTED`` levels."""
         place = self._find()
         return place.side(cond, opposite) if place.depth < NESTED else None
 
     def is_elsewhere(self, e: Expr) -> bool:
-        """True when a value is read outside of this place as well; indices and conditions are rewritten in each."""
+        """True if a value is also read outside this scope; indices and conditions are rewritten per scope."""
         if e.dtype in ("index", "bool") or self.places is None or self.place is None:
             return False
         found = self.places.of.get(e)
         return found is not None and found.depth < self.place.depth
 
     def stops(self, e: Expr) -> list[Expr]:
-        """Where a rewriter may stop under a tall expression, of what is rewritten in this place."""
+        """Subexpressions of a tall expression to rewrite first, to limit recursion depth."""
 
         def below(x: Expr) -> list[Expr]:
             tall = [c for c in x.children() if c.INNER and c.height > STEP]

@@ -1,4 +1,4 @@
-"""Expressions as graphs: a subexpression that several others have is one node, and counts once.
+"""Processing expressions as graphs: each shared subexpression is visited once, without deep recursion.
 
 Recursive functions of an expression take ``once`` for each distinct node: n nodes cost O(n) calls, however many paths
 lead to them. They go down ``STEP`` levels at a time, so that tall expressions need no deep stack.
@@ -20,7 +20,7 @@ N = TypeVar("N", bound=Node)
 
 
 class Memo(dict[Any, Any]):
-    """Results by node, during one outermost call; level: of the calls one inside the other."""
+    """Results by node during an outermost call; level: recursion depth"""
 
     __slots__ = ("descending", "level")
 
@@ -30,8 +30,8 @@ class Memo(dict[Any, Any]):
 
 
 def steps(n: Node, done: Callable[[Node], bool]) -> list[Node]:
-    """Nodes under a tall expression at which a recursive function may stop, the lowest first: at most ``2 * STEP``
-    levels are between two. Those that are ``done`` are left out, with all that is under them.
+    """Nodes of a tall expression to process first, bottom-up, at most ``2 * STEP`` levels apart; ``done`` ones are
+    omitted.
     """
     stops: set[Node] = set()
     seen: set[Node] = set()
@@ -55,7 +55,7 @@ def steps(n: Node, done: Callable[[Node], bool]) -> list[Node]:
 
 
 def children_first(roots: Iterable[N], children: Callable[[N], Iterable[N]]) -> list[N]:
-    """Every node under some others once, after its ``children``, and else in their order."""
+    """All reachable nodes once, in postorder."""
     order: list[N] = []
     seen: set[N] = set()
     for r in roots:
@@ -72,7 +72,7 @@ def children_first(roots: Iterable[N], children: Callable[[N], Iterable[N]]) -> 
 
 
 def occurrences(root: Node) -> dict[Node, int]:
-    """Occurrences of each node in the text of ``root``: 0 < 1 < 2, for several."""
+    """Number of textual occurrences of each node: 1, or 2 for several."""
     found: dict[Node, int] = {root: 1}
     for n in reversed(children_first([root], lambda n: n.children())):
         for c in n.children():
@@ -81,7 +81,7 @@ def occurrences(root: Node) -> dict[Node, int]:
 
 
 class _Raised:
-    """In place of a result."""
+    """Exception stored in place of a result."""
 
     def __init__(self, error: Exception) -> None:
         self.error = error
@@ -94,9 +94,9 @@ def _again(found: Any) -> Any:
 
 
 def once(f: Callable[P, R]) -> Callable[P, R]:
-    """Decorate a pure recursive function whose last argument is an expression: ``f(e)`` or a method ``f(self, e)``.
+    """Decorator of a pure recursive function on expressions, ``f(e)`` or ``f(self, e)``: memoizes by node.
 
-    Each distinct node is computed once during an outermost call.
+    Each distinct node is computed once per outermost call.
     """
     here = threading.local()
 

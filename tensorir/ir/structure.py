@@ -1,4 +1,4 @@
-"""Structural equality: how expressions are made, for those who would compare them. ``==`` builds a comparison."""
+"""Structural equality of expressions (``==`` builds a comparison instead)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tensorir.ir.shared import children_first
 
 
 class Structure:
-    """One for all nodes of the same structure, so that comparing two takes one step."""
+    """Interned representation shared by all nodes of equal structure."""
 
     __slots__ = ("__weakref__", "parts")
 
@@ -28,7 +28,7 @@ class Structure:
 
     @staticmethod
     def of(parts: tuple[object, ...]) -> Structure:
-        """The structure with these parts."""
+        """The interned Structure with these parts."""
         with _LOCK:
             found = _STRUCTURES.get(parts)
             if found is None:
@@ -42,7 +42,7 @@ _set = object.__setattr__  # nodes may be frozen, and this changes none
 
 
 def structure(e: Node) -> Hashable:
-    """Structure as a key of dicts and sets, variables and buffers by identity; ``same`` compares two expressions."""
+    """Hashable key of an expression's structure; variables and buffers by identity."""
     if e.alike is None:
         for x in children_first([e], lambda n: [c for c in n.children() if c.alike is None]):
             alone = x.alone()
@@ -56,7 +56,7 @@ def _known(e: Node) -> Hashable:
 
 
 def same(a: Node, b: Node) -> bool:
-    """Structural equality; each pair of nodes is compared once, however often it occurs."""
+    """True if structurally equal."""
     pairs: list[tuple[Node, Node]] = [(a, b)]
     met: set[tuple[int, int]] = set()
     while pairs:
@@ -79,7 +79,7 @@ def _told(n: Node) -> tuple[object, ...]:
 
 
 def _alike(p: object, q: object) -> bool:
-    """True when two fields agree: nodes where they are one."""
+    """True if two fields are equal, nodes by identity."""
     if isinstance(p, Node) or isinstance(q, Node):
         return p is q
     if isinstance(p, tuple) and isinstance(q, tuple):
@@ -88,11 +88,11 @@ def _alike(p: object, q: object) -> bool:
 
 
 def alpha_key(roots: Sequence[Node], role: Callable[[Node], Hashable]) -> Hashable:
-    """A key of trees, equal where they are but for names: of variables, buffers and stages (alpha-equivalence).
+    """Hashable key of trees up to renaming of variables, buffers and stages (alpha-equivalence).
 
-    role: of what has a name, what else has to agree
+    role: further properties of a named node that must agree
 
-    Where trees share nodes in other ways, their keys may differ all the same.
+    Trees that share nodes differently may have different keys.
     """
     met: dict[int, int] = {}
     key: list[Hashable] = []
@@ -118,15 +118,15 @@ _NAMES = frozenset(("name", "of", "origin"))
 
 
 def among(x: object, items: Iterable[object]) -> bool:
-    """True when ``x`` is one of ``items``, by identity."""
+    """True if ``x`` is one of ``items`` by identity."""
     return any(x is y for y in items)
 
 
 def place(x: object, items: Iterable[object]) -> int:
-    """The place of ``x`` in ``items``, by identity; ValueError where it is none of them."""
+    """Index of ``x`` in ``items`` by identity; ValueError if absent."""
     return [*map(id, items)].index(id(x))
 
 
 def identical(a: Sequence[object], b: Sequence[object]) -> bool:
-    """True when the items are the same objects in the same order."""
+    """True if both sequences have the same objects in the same order."""
     return len(a) == len(b) and all(map(is_, a, b))

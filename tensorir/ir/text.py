@@ -1,4 +1,4 @@
-"""Programs as text for people: deterministic, names kept, one line a loop or statement."""
+"""Prints programs as text for people, one line per loop or statement."""
 
 from __future__ import annotations
 
@@ -90,9 +90,7 @@ def show(e: Expr, outer: int = 0) -> str:
 
 
 def _named(roots: Sequence[Expr]) -> tuple[list[Expr], list[tuple[Var, Expr]]]:
-    """Expressions in terms of names for what they have several times, and the values of these, each in terms of those
-    before it; as they are if they are short.
-    """
+    """(expressions in terms of names for common subexpressions, [(name, value)]); unchanged if short."""
     if sum(e.spread for e in roots if e.holds or held(e)) <= LONG_TEXT:
         return list(roots), []
     order = children_first(roots, lambda n: [c for c in n.children() if isinstance(c, Expr)])
@@ -163,7 +161,7 @@ def _list(items: Iterable[Expr]) -> str:
 
 
 def said(e: int | Expr) -> int | str:
-    """Return an extent as a number, or as text that ``ir.extents.value`` evaluates."""
+    """Return an extent as an int, or as text for ``ir.extents.value``."""
     if isinstance(e, Const):
         return int(e.value)
     return show(e) if isinstance(e, Expr) else e
@@ -195,7 +193,7 @@ _BRIEF = 60  # nodes of an expression that is worth a line; shared parts count a
 
 
 def brief(n: Node) -> str:
-    """The first line of a node's text; of an expression that is too long for one, how it begins."""
+    """First line of a node's text; the beginning of a long expression."""
     match n:
         case Program():
             return f"{n.name}({', '.join(b.name for b in n.params)})"
@@ -231,7 +229,7 @@ def _small(e: Expr) -> bool:
 
 
 def _nests(program: Program) -> list[str]:
-    """The lines of every kernel's nest; the first one tells which run ahead of time."""
+    """Lines of all kernels, with a note on those that run ahead of time."""
     out: list[str] = []
     for nest, once in zip(nests(program), runs_once(program), strict=True):
         if find(nest, Loop, lambda x: bool(Partition.of(x).at)):
@@ -243,12 +241,12 @@ def _nests(program: Program) -> list[str]:
 
 
 def _assumed(program: Program) -> list[str]:
-    """A line for each argument of which something is assumed."""
+    """Line per argument with assumed facts."""
     return [f"  assume {' and '.join(promises(f))}" for f in program.facts]
 
 
 def promises(f: Fact) -> list[str]:
-    """A fact in words."""
+    """A Fact in words."""
     out = [f"{f.buffer.name} aligned to {f.align} bytes"] if f.align else []
     if f.low is not None or f.high is not None:
         low = "" if f.low is None else f"{f.low} <= "
@@ -257,7 +255,7 @@ def promises(f: Fact) -> list[str]:
 
 
 def _laid_out(body: Stmt) -> list[str]:
-    """A line for each buffer that has a layout and no place in the tree yet, or a scope that its name does not say."""
+    """Line per unallocated buffer with a layout, or with a scope not evident from its name."""
     placed = {a.buffer for a in find(body, Alloc)}
     used = dict.fromkeys([*writes(body), *reads(body)])
     said = {b: _scoped(b) + _layout(b) for b in used if b not in placed}
@@ -265,7 +263,7 @@ def _laid_out(body: Stmt) -> list[str]:
 
 
 def _scoped(b: Buffer) -> str:
-    """The scope of an array that its name does not say."""
+    """Scope text of a buffer, if not evident from its name."""
     said = b.scope in (Scope.GLOBAL, Scope.AUTO) or (b.origin is None and b.scope.value in b.name)
     return "" if said else f" @{b.scope.value}"
 
@@ -276,7 +274,7 @@ def _signature(b: Buffer) -> str:
 
 
 def lines(s: Stmt, depth: int) -> list[str]:
-    """The lines of a statement."""
+    """Lines of a statement, indented by ``depth``."""
     pad = "  " * depth
     match s:
         case Seq():
@@ -344,15 +342,13 @@ def _values(names: list[tuple[Var, Expr]], pad: str) -> list[str]:
 
 
 def noted(s: Loop) -> list[str]:
-    """The way a loop runs, and its marks, in words."""
+    """Comment words on a loop: its kind and marks."""
     said, remark = [s.kind.value] if s.kind is not Kind.SERIAL else [], Remark.of(s).why
     return said + [m.text(show) for m in marks_of(s) if not (remark and isinstance(m, Partition))]
 
 
 def whole(s: Loop, threads: int) -> str:
-    """Why lowering leaves a loop whole that has parts, in a kernel whose blocks have so many threads; empty where it
-    cuts it.
-    """
+    """Reason why lowering cannot partition a loop in blocks of ``threads`` threads; "" if it can."""
     if not Partition.of(s).at or s.kind.level == "sequential" or (s.kind.level == "block" and threads == 1):
         return ""
     one = "each thread has an iteration" if s.kind.level == "thread" else f"a block of {threads} threads has one body"
@@ -360,7 +356,7 @@ def whole(s: Loop, threads: int) -> str:
 
 
 class _Told(Rewriter):
-    """A nest whose loops say what lowering will leave undone."""
+    """Rewriter: annotate loops with parts of the schedule that lowering will not carry out."""
 
     def __init__(self, nest: Stmt) -> None:
         found = {x.kind: x.extent for x in find(nest, Loop) if x.kind.level == "thread"}
@@ -393,7 +389,7 @@ def _region(r: Region) -> str:
 
 
 def _pixels(p: Pixels) -> str:
-    """The steps of a copy through an image: factors and terms of row and column."""
+    """Text of an im2col copy's index steps."""
     sides = zip(p.shape, p.steps, p.lower, map(show, p.offset), strict=True)
     told = ", ".join(f"{n}{f' by {step}' if step > 1 else ''} from {low} + {at}" for n, step, low, at in sides)
     return f" of images of {told}"

@@ -61,7 +61,7 @@ class Expr(Node, Operators["Expr"]):
 
 @node
 class Const(Expr):
-    """A number; of a float type it may be an int, a float or a Fraction."""
+    """A constant; of float type it may be an int, float or Fraction."""
 
     value: Any
     dtype: str
@@ -161,7 +161,7 @@ class PadLoad(Expr):
 
 
 class Terms(Node):
-    """Base of what says which terms of a reduction an element of the result combines."""
+    """Base class: which terms of a reduction an element combines."""
 
     __slots__ = ()
 

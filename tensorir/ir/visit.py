@@ -1,4 +1,4 @@
-"""Walking and rewriting trees."""
+"""Traversal and rewriting of IR trees: ``walk``, ``find``, ``Rewriter``, ``substitute``."""
 
 from __future__ import annotations
 
@@ -38,9 +38,7 @@ N = TypeVar("N", bound=Node)
 
 
 def walk(root: Node, statements: bool = False) -> Iterator[Node]:
-    """Every node under ``root``, parents first, in source order, an expression once in each statement that has it; of
-    ``statements`` only those, no expression is entered (none has a statement inside).
-    """
+    """Yield every node under ``root`` in preorder, an expression once per statement. ``statements``: statements only"""
     stack = [root]
     seen: set[Node] = set()
     while stack:
@@ -60,7 +58,7 @@ def find(root: Node, cls: type[N], where: Callable[[N], bool] | None = None) -> 
 @overload
 def find(root: Node, cls: tuple[type[Node], ...], where: Callable[[Node], bool] | None = None) -> list[Node]: ...
 def find(root: Node, cls: object, where: Any = None) -> list[Any]:
-    """The nodes of one class, or of several, under ``root``, an expression once in each statement that has it."""
+    """Nodes of class ``cls`` (or several) under ``root``, an expression once per statement; ``where``: predicate."""
     wanted, bits, statements = _kinds(cls)
     out = []
     stack = [root]
@@ -82,26 +80,26 @@ def find(root: Node, cls: object, where: Any = None) -> list[Any]:
 
 
 def under(roots: Iterable[Node], cls: type[N], where: Callable[[N], bool] | None = None) -> list[N]:
-    """The nodes of a class under several others, each once."""
+    """Nodes of a class under ``roots``, each once."""
     order = children_first(roots, lambda n: n.children() if has(n, cls) else ())
     return [n for n in order if isinstance(n, cls) and (where is None or where(n))]
 
 
 @functools.cache
 def _kinds(cls: type[Node] | tuple[type[Node], ...]) -> tuple[frozenset[type[Node]], int, bool]:
-    """The nodes that are instances of ``cls``, their bits, and whether all of them are statements."""
+    """(node classes that are instances of ``cls``, their bits, true if all are statements)."""
     kinds = cls if isinstance(cls, tuple) else (cls,)
     found = frozenset(c for c in NODES.values() if issubclass(c, kinds))
     return found, bits_of(found), all(issubclass(c, Stmt) for c in kinds)
 
 
 def has(root: Node, cls: type[Node]) -> bool:
-    """True when there is a node of a class under ``root``, itself included; known without looking."""
+    """True if a node of class ``cls`` occurs at or under ``root``, read off ``held``."""
     return bool((root.holds or held(root)) & cls.BIT)
 
 
 def bits_of(kinds: Iterable[type[Node]]) -> int:
-    """The bits of ``held`` for classes of nodes."""
+    """``held`` bits of node classes."""
     return functools.reduce(operator.or_, (c.BIT for c in kinds), 0)
 
 
@@ -125,7 +123,7 @@ def uses(root: Node, names: Mapping[Var, object] | set[Var]) -> bool:
 
 
 def _names(names: Iterable[Var]) -> int:
-    """The bits of ``held`` for names of variables."""
+    """``held`` bits of variable names."""
     bits = 0
     for v in names:
         bits |= v.holds or held(v)
@@ -166,7 +164,7 @@ class Rewriter:
         return self._table[type(n)](self, n)
 
     def on_side(self, cond: Expr, opposite: bool, learn: Callable[[Self], None]) -> Self:
-        """This rewriter on the side of a select on ``cond`` (on the other one), where it may ``learn`` more.
+        """This rewriter for one side of a select on ``cond``, where ``learn`` may add assumptions.
 
         What is read outside of that side as well is rewritten there alone, so that it stays one expression; indices
         and conditions, of which proofs depend on what holds, are rewritten on each side.
@@ -187,9 +185,7 @@ class Rewriter:
 
 
 class _Table(dict[type, Callable[..., Any]]):
-    """Handlers by class. Without one a node is rewritten below, which leaves expressions alone where all handlers are
-    of statements.
-    """
+    """Handlers by node class; nodes without one have their children rewritten."""
 
     def __init__(self, handlers: Mapping[type, Callable[..., Any]], asks_all: bool) -> None:
         self.expressions = any(issubclass(c, Expr) for c in handlers)
@@ -207,7 +203,7 @@ class _Table(dict[type, Callable[..., Any]]):
         return do
 
     def _sharing(self, kind: type[Node], do: Callable[..., Any]) -> Callable[..., Any]:
-        """``do`` once for each expression of a statement."""
+        """``do`` memoized per expression of a statement."""
         if self.statements_only or not (kind.INNER or kind.STATEMENT):
             return do
         return _once(do) if kind.INNER else _afresh(do)
@@ -260,7 +256,7 @@ def _below_bodies(rewriter: Rewriter, n: Node) -> Node:
 
 
 def _below_lets(rewriter: Rewriter, n: Let) -> Stmt:
-    """Names one after another, of which there may be many."""
+    """Rewrite a chain of Lets iteratively."""
     lets: list[tuple[Let, Expr]] = []
     body: Stmt = n
     while type(body) is Let and (body.holds or held(body)) & rewriter.meets:
@@ -276,7 +272,7 @@ class Pruner(Rewriter):
     """A Rewriter that drops loops, guards and names around what its rules left empty."""
 
     def pruned(self, n: Loop | If | Let) -> Stmt:
-        """``n`` with its children rewritten, or nothing."""
+        """``n`` with children rewritten; an empty Seq if its body became empty."""
         n = self.children(n)
         return Seq(()) if is_empty(n.then if isinstance(n, If) else n.body) else n
 
@@ -322,7 +318,7 @@ def substitute(root: N, values: Mapping[Var, Expr]) -> N:
 
 
 class _Swap(Rewriter):
-    """Other buffers under the same indices."""
+    """Rewriter: replace buffers, indices unchanged."""
 
     def __init__(self, swap: Mapping[Buffer, Buffer]) -> None:
         self.swap = swap
@@ -447,12 +443,12 @@ def reads(n: Node) -> list[Buffer]:
 
 @functools.lru_cache(maxsize=1024)
 def _by_stage(stage: Stage, written: bool) -> tuple[Buffer, ...]:
-    """Buffers that a stage writes, or else loads, in its children."""
+    """Buffers that a stage writes (``written``) or loads."""
     return tuple(dict.fromkeys(b for c in stage.children() for b in (writes(c) if written else reads(c))))
 
 
 def _operands(call: IntrinCall, touched: Callable[[Node], list[Buffer]]) -> list[Buffer]:
-    """The buffers of the operands that the meaning of an instruction reads, or writes."""
+    """Operand buffers that an instruction's definition reads or writes."""
     tiles = _touched(touched, call.intrin.semantics.body)
     return [r.buffer for b, r in zip(call.intrin.operands, call.operands, strict=True) if b in tiles]
 

@@ -1,4 +1,4 @@
-"""The words of the trees: where a buffer lives, what a loop becomes, what a stage's axis means."""
+"""Enumerations of the IR: memory scopes, loop kinds, axis kinds."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import enum
 
 
 class Scope(enum.Enum):
-    """Where a buffer lives; legality asks who shares one copy, never the name."""
+    """Memory of a buffer (register, shared, global, …), which determines who shares one copy."""
 
     AUTO = "auto"  # lowering picks the narrowest scope that its readers allow
     GLOBAL = "global"  # the grid
@@ -53,7 +53,7 @@ SIDES = (8, 4)
 
 
 class Axis(enum.Enum):
-    """Kinds of axes of a stage, by the order of their iterations."""
+    """Kinds of a stage's axes: spatial, reduce, ordered."""
 
     SPATIAL = "spatial"  # iterations write disjoint cells: any order, any thread
     REDUCE = "reduce"  # iterations combine into one cell: any order, one owner at a time

@@ -1,4 +1,4 @@
-"""Pure definitions in the language of ``expr``: tensors in, a tensor out; they know nothing of schedules."""
+"""Neural network functions as pure declarations: tensors in, tensor out, no schedules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functions of each element, with what an epilogue adds."""
+"""Activation functions, and the epilogue ``act(alpha * y + beta * d + bias)``."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def bias_act(
 
 @answers()
 def activation(v: Expr, act: str | None) -> Expr:
-    """An activation function of one value; None for the value itself."""
+    """``act`` applied to a value; the value itself for None."""
     _need_act(act)
     v = v if isinstance(v, Tensor) else as_expr(v)
     if act == "relu":
@@ -76,7 +76,7 @@ def _need_act(act: object) -> None:
 
 
 def _each(x: Tensor, value: Callable[[Expr], Expr], name: str) -> Tensor:
-    """A function of each element."""
+    """Elementwise tensor function."""
     need_tensors(x=x)
     return compute(x.shape, lambda *i: value(x[i]), name=name, axes=axis_names(x))
 

@@ -1,4 +1,4 @@
-"""Checks and conversions that the definitions share."""
+"""Argument validation shared by the functions of ``nn``."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ Index = tuple[Expr, ...]
 
 
 def need_tensors(**given: object) -> None:
-    """Refuse what is no tensor, by its name (``argument.type``)."""
+    """Raise ``argument.type`` for arguments that are no tensors."""
     for name, x in given.items():
         if not isinstance(x, Tensor):
             raise wrong(name, x, "a Tensor", hint="tir.placeholder(shape, dtype)")
 
 
 def need_floats(**given: object) -> None:
-    """Refuse what is no tensor of floats of one type (``nn.dtype``)."""
+    """Raise ``nn.dtype`` unless all arguments are float tensors of one dtype."""
     need_tensors(**given)
     found = {name: x for name, x in given.items() if isinstance(x, Tensor)}
     kinds = list(dict.fromkeys(x.dtype for x in found.values()))
@@ -35,7 +35,7 @@ def need_floats(**given: object) -> None:
 
 
 def need_dim(dim: object, x: Tensor) -> int:
-    """Return a dimension of ``x``, counted from the first; ``nn.dim``."""
+    """Return ``dim`` as a nonnegative dimension number; ``nn.dim``."""
     d = need_int("dim", dim)
     if not -x.ndim <= d < x.ndim:
         legal = f"{-x.ndim} to {x.ndim - 1}" if x.ndim else "none"
@@ -44,19 +44,19 @@ def need_dim(dim: object, x: Tensor) -> int:
 
 
 def need_shape(name: str, x: Tensor, shape: Sequence[object]) -> None:
-    """Refuse a tensor of another shape (``nn.shape``)."""
+    """Raise ``nn.shape`` unless a tensor has ``shape``."""
     need_tensors(**{name: x})
     if not same_shape(x.shape, shape):
         raise misfit(f"{name} has the shape {x.shape}, expected {tuple(shape)}")
 
 
 def misfit(message: str, hint: str = "") -> TensorIRError:
-    """The error for shapes that do not fit (``nn.shape``)."""
+    """The ``nn.shape`` error."""
     return refuse(DeclarationError, "nn.shape", message, hint=hint)
 
 
 def need_several(name: str, value: object, count: int, low: int) -> tuple[int, ...]:
-    """Return an int for each of ``count`` dimensions, from one int or a list of them."""
+    """Return ``count`` ints >= ``low`` from one int or a list."""
     value = spelt(value)
     if not isinstance(value, list | tuple):
         return (need_int(name, value, low),) * count
@@ -67,7 +67,7 @@ def need_several(name: str, value: object, count: int, low: int) -> tuple[int, .
 
 
 def axis_names(x: Tensor) -> list[str]:
-    """The names of the axes of ``x``."""
+    """Axis names of ``x``."""
     return [v.name for v in x.op.axes] if x.op else list(letters(x.ndim))
 
 

@@ -1,4 +1,4 @@
-"""Convolutions of one, two and three dimensions."""
+"""1-D, 2-D and 3-D convolutions."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def conv2d(x: Tensor, w: Tensor, *, stride: object = 1, pad: object = 0, dilatio
 
 @answers()
 def need_layout(layout: object) -> bool:
-    """Return whether a layout of images is "NCHW"; refuse what is neither that nor "NHWC" (``conv2d.layout``)."""
+    """True for "NCHW", False for "NHWC"; raises ``conv2d.layout`` for others."""
     if not isinstance(layout, str) or layout not in ("NCHW", "NHWC"):
         raise refuse(
             DeclarationError, "conv2d.layout", f"layout={shown(layout)} is not known", hint="layout='NCHW' or 'NHWC'"
@@ -103,7 +103,7 @@ def _rank(**given: Tensor) -> None:
 
 
 def _two(name: str, value: Any) -> tuple[int, int]:
-    """A pair of extents."""
+    """A pair of ints from an int or a pair."""
     if not isinstance(value, tuple) or len(value) != 2:
         raise wrong(name, value, "a pair of ints")
     return need_int(f"{name}[0]", value[0], 1), need_int(f"{name}[1]", value[1], 1)
@@ -111,7 +111,7 @@ def _two(name: str, value: Any) -> tuple[int, int]:
 
 def check_results(have: tuple[int, int], size: tuple[int, int], taps: tuple[int, int], sides: tuple[WindowAxis, ...]
                   ) -> None:  # fmt: skip
-    """Check that dy is as large as the results of such a convolution."""
+    """Raise unless ``have`` equals the convolution's output size."""
     want = tuple(side.results(n, f) for n, f, side in zip(size, taps, sides, strict=True))
     if have != want:
         message = f"dy has {have} rows and columns, the results of {taps} taps on an image of {size} are {want}"
@@ -120,13 +120,13 @@ def check_results(have: tuple[int, int], size: tuple[int, int], taps: tuple[int,
 
 @answers()
 def out_extent(size: int, taps: int, stride: int, pad: int, dilation: int) -> int:
-    """Outputs along one dimension of a convolution (may be below 1)."""
+    """Output extent of a convolution along one dimension; may be below 1."""
     (side,) = sides_of(1, stride, pad, dilation)
     return int(side.results(need_int("size", size), need_int("taps", taps)))
 
 
 def check_groups(groups: object, c: int, cg: int, k: int) -> None:
-    """Check that channels of image and filter fit the groups: ``conv2d.groups``, ``conv2d.channels``."""
+    """Raise ``conv2d.groups`` or ``conv2d.channels`` unless channels fit the groups."""
     if isinstance(groups, bool) or not isinstance(groups, int) or groups < 1:
         raise refuse(DeclarationError, "conv2d.groups", f"groups={shown(groups)} must be an int >= 1")
     if c % groups or k % groups:
@@ -140,7 +140,7 @@ def check_groups(groups: object, c: int, cg: int, k: int) -> None:
 
 
 def _sized(x: Tensor, w: Tensor, rank: int, sides: tuple[WindowAxis, ...], groups: int, name: str) -> Tensor:
-    """A convolution over ``rank`` dimensions, channels before them."""
+    """Convolution over ``rank`` trailing dimensions."""
     need_floats(x=x, w=w)
     if x.ndim != rank + 2 or w.ndim != rank + 2:
         raise refuse(DeclarationError, "conv2d.rank", f"x {x.shape} and w {w.shape} must have {rank + 2} dimensions")

@@ -1,4 +1,4 @@
-"""Gradients of convolutions, and the transposed convolution that is one of them."""
+"""Gradients of 2-D convolution, and transposed convolution."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pooling of the rows and columns of images."""
+"""2-D pooling: max, average, adaptive average."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tensorir.nn.sides import pads_of
 
 @dataclass(frozen=True)
 class _Window:
-    """The windows along one dimension of ``size`` elements."""
+    """Pooling windows along one dimension of ``size`` elements."""
 
     size: int
     taps: int
@@ -34,7 +34,7 @@ class _Window:
 
     @property
     def results(self) -> int:
-        """The number of windows; rounded up, the last one begins inside the elements or the padding before."""
+        """Number of windows."""
         room = self.size + self.before + self.after - self.dilation * (self.taps - 1) - 1
         if not self.ceil:
             return room // self.stride + 1
@@ -43,15 +43,15 @@ class _Window:
 
     @property
     def crosses(self) -> bool:
-        """True when a window reaches over an end."""
+        """True if a window extends past an end."""
         return self.before > 0 or (self.results - 1) * self.stride + (self.taps - 1) * self.dilation >= self.size
 
     def first(self, i: Expr) -> Expr:
-        """The first place of a window, before 0 in the padding."""
+        """First index of window ``i``, negative in the padding."""
         return i * self.stride - self.before if self.before else i * self.stride
 
     def length(self, i: Expr, padding: bool) -> Any:
-        """The elements of a window that count; ``padding`` counts with them, but nothing past it."""
+        """Number of elements of window ``i``; ``padding``: count padding too"""
         if not self.crosses or (padding and not self.ceil):
             return self.taps
         end = minimum(self.first(i) + self.taps, self.size + self.after)
@@ -60,7 +60,7 @@ class _Window:
 
 def _windows(x: Tensor, kernel_size: object, stride: object, padding: object, dilation: object,
              ceil_mode: object) -> list[_Window]:  # fmt: skip
-    """The windows along rows and columns; ``nn.window``."""
+    """Windows along rows and along columns; ``nn.window``."""
     need_tensors(x=x)
     taps = need_several("kernel_size", kernel_size, 2, 1)
     steps = taps if stride is None else need_several("stride", stride, 2, 1)
@@ -82,7 +82,7 @@ def _windows(x: Tensor, kernel_size: object, stride: object, padding: object, di
 
 
 def _sizes(x: Tensor) -> tuple[Any, Any]:
-    """Rows and columns of images; ``nn.shape``."""
+    """(rows, columns) of images; ``nn.shape``."""
     if x.ndim not in (3, 4):
         raise misfit(f"{x.name} {x.shape} must have 3 or 4 dimensions", hint="(N, C, H, W) or (C, H, W)")
     return x.shape[-2], x.shape[-1]
@@ -90,7 +90,7 @@ def _sizes(x: Tensor) -> tuple[Any, Any]:
 
 def _pooled(x: Tensor, windows: list[_Window], fill: Any, value: Callable[[Expr, tuple[Var, ...]], Expr],
             name: str) -> Tensor:  # fmt: skip
-    """A reduction of the elements of each window, ``fill`` where it reaches over an end."""
+    """Reduction over each window, reading ``fill`` outside the image."""
     axes = tuple(reduce_axis(w.taps, n) for w, n in zip(windows, "rs", strict=True))
 
     def element(*i: Expr) -> Expr:
@@ -139,7 +139,7 @@ def avg_pool2d(x: Tensor, kernel_size: object, stride: object = None, padding: o
 
 
 def _over(x: Tensor, total: Tensor, count: Callable[[Expr, Expr], Any], name: str) -> Tensor:
-    """Sums of windows over their counts, in the type of ``x``."""
+    """``total / count`` per window, in the dtype of ``x``."""
 
     def element(*i: Expr) -> Expr:
         n = count(i[-2], i[-1])
@@ -188,7 +188,7 @@ def adaptive_avg_pool2d(x: Tensor, output_size: object, *, name: str = "adaptive
 
 
 def _longest(size: int, count: int) -> int:
-    """Elements of the longest of ``count`` windows that cover ``size``."""
+    """Length of the longest of ``count`` windows covering ``size`` elements."""
     if count > size:  # parts of elements: some window has two, unless no element is cut
         return 2 if count % size else 1
     return max(-(-(i + 1) * size // count) - i * size // count for i in range(count // math.gcd(size, count)))

@@ -1,4 +1,4 @@
-"""Products of matrices."""
+"""Matrix products: matmul, grouped matmul, linear."""
 
 from __future__ import annotations
 

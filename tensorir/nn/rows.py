@@ -1,4 +1,4 @@
-"""Functions of rows: the softmax family, and norms of rows, groups of channels and channels."""
+"""Row-wise functions: softmax, log-softmax, and layer, RMS, batch and group norms."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ EPSILON = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-23, "bfloa
 
 @dataclass(frozen=True, eq=False)
 class _Rows:
-    """A tensor in rows, each of which has statistics.
+    """A tensor viewed as rows with statistics per row.
 
-    cells, over: names and extents of what counts rows, and of what a row consists of
-    place: the index of an element, from those of its row and in it;  row: the index of the row of an element
+    cells, over: (axis names, extents) across rows, and within a row
+    place: function (row index, index in row) -> tensor index;  row: function tensor index -> row index
     """
 
     x: Tensor
@@ -35,7 +35,7 @@ class _Rows:
     row: Callable[[Index], Index]
 
     def reduced(self, reducer: Callable[..., Expr], term: Callable[[Index], Expr], name: str) -> Tensor:
-        """Return the reduction of the terms of each row."""
+        """Return a tensor with ``reducer`` over each row's terms."""
         axes = tuple(reduce_axis(n, name) for name, n in self.over)
 
         def value(*cell: Expr) -> Expr:
@@ -44,12 +44,12 @@ class _Rows:
         return compute([n for _, n in self.cells], value, name=name, axes=[a for a, _ in self.cells])
 
     def each(self, value: Callable[[Index], Expr], name: str, dtype: str = "") -> Tensor:
-        """Return a tensor of the shape of ``x``."""
+        """Return a tensor shaped like ``x`` with ``value(index)`` as elements."""
         made = lambda *i: cast(value(i), dtype) if dtype else value(i)  # noqa: E731
         return compute(self.x.shape, made, name=name, axes=axis_names(self.x))
 
     def count(self, kind: str) -> Any:
-        """The elements of a row."""
+        """Number of elements per row."""
         out: Any = 1
         for _, n in self.over:
             out = out * n
@@ -57,7 +57,7 @@ class _Rows:
 
 
 def _along(x: Tensor, dims: Sequence[int]) -> _Rows:
-    """The rows of ``x`` along some dimensions."""
+    """_Rows of ``x`` along dimensions ``dims``."""
     named = list(zip(axis_names(x), x.shape, strict=True))
     kept = [d for d in range(x.ndim) if d not in dims]
 
@@ -71,7 +71,7 @@ def _along(x: Tensor, dims: Sequence[int]) -> _Rows:
 
 
 def _shifted(x: Tensor, dim: int, name: str) -> tuple[_Rows, Callable[[Index], Expr]]:
-    """The rows of ``x``, and its elements less the largest of their row: none of them overflows in ``exp``."""
+    """(rows, function index -> element minus its row's maximum), so that ``exp`` cannot overflow."""
     need_floats(x=x)
     rows = _along(x, (need_dim(dim, x),))
     m = rows.reduced(largest_of, lambda i: wide(x[i]), f"{name}_max")
@@ -116,7 +116,7 @@ def _need_affine(shape: Sequence[Any], **given: Tensor | None) -> None:
 
 
 def _normal(rows: _Rows, eps: float, name: str, centred: bool, affine: Callable[[Expr, Index], Expr]) -> Tensor:
-    """Rows over their deviation, ``centred`` ones less their mean; the variance is of differences from the mean."""
+    """Rows divided by their deviation, after subtracting the mean if ``centred``, then ``affine``."""
     x, count = rows.x, rows.count("float64" if rows.x.dtype == "float64" else "float32")
     total = rows.reduced(total_of, lambda i: wide(x[i]), f"{name}_sum") if centred else None
 
@@ -129,7 +129,7 @@ def _normal(rows: _Rows, eps: float, name: str, centred: bool, affine: Callable[
 
 
 def _last(x: Tensor, shape: object) -> int:
-    """Return how many last dimensions of ``x`` a normalized shape names."""
+    """Return the number of trailing dimensions in a normalized shape."""
     given = tuple(shape) if isinstance(shape, list | tuple) else (shape,)
     fits = all(isinstance(n, int | Expr) and not isinstance(n, bool) for n in given) and 0 < len(given) <= x.ndim
     if not fits or not same_shape(x.shape[x.ndim - len(given) :], given):

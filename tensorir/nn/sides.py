@@ -1,4 +1,4 @@
-"""Strides, zeros and dilations of windows along each dimension, in the spellings that people use."""
+"""Stride, padding and dilation of sliding windows, parsed from all usual notations."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ class WindowAxis:
     @overload
     def results(self, size: Extent, taps: Extent) -> Extent: ...
     def results(self, size: Extent, taps: Extent) -> Extent:
-        """Windows of ``taps`` on ``size`` elements (may be below 1)."""
+        """Number of windows of ``taps`` on ``size`` elements; may be below 1."""
         return (size + self.before + self.after - self.dilation * (taps - 1) - 1) // self.stride + 1
 
     @property
     def padded(self) -> bool:
-        """True where there are zeros."""
+        """True if there is any padding."""
         return bool(self.before or self.after)
 
 
@@ -55,7 +55,7 @@ def sides_of(rank: int, stride: object = 1, pad: object = 0, dilation: object = 
 
 
 def each(name: str, value: object, rank: int, low: int, code: str = "") -> tuple[int, ...]:
-    """An int for each dimension, from one or all of them; refused with ``code`` ("": "conv2d.NAME")."""
+    """Tuple of ``rank`` ints >= ``low`` from one int or a list; raises ``code`` (default "conv2d.NAME")."""
     value = spelt(value)
     given = tuple(map(plain_int, value)) if isinstance(value, list | tuple) else (plain_int(value),) * rank
     if len(given) != rank or not all(_whole(n, low) for n in given):
@@ -64,7 +64,7 @@ def each(name: str, value: object, rank: int, low: int, code: str = "") -> tuple
 
 
 def pads_of(name: str, value: object, rank: int, code: str = "") -> tuple[tuple[int, int], ...]:
-    """Zeros before and after, for each dimension."""
+    """(before, after) padding per dimension."""
     value = spelt(value)
     given = tuple(map(plain_int, value)) if isinstance(value, list | tuple) else ()
     if len(given) == rank and all(isinstance(p, list | tuple) and len(p) == 2 for p in given):
@@ -81,7 +81,7 @@ def pads_of(name: str, value: object, rank: int, code: str = "") -> tuple[tuple[
 
 
 def texts_of(sides: Sequence[WindowAxis]) -> dict[str, int | str]:
-    """stride, pad and dilation, each as short as it can be said."""
+    """{"stride": …, "pad": …, "dilation": …} in the shortest notation."""
     before, after = [side.before for side in sides], [side.after for side in sides]
     return {
         "stride": text_of([side.stride for side in sides]),
@@ -93,7 +93,7 @@ def texts_of(sides: Sequence[WindowAxis]) -> dict[str, int | str]:
 def no_output(
     sizes: tuple[Extent, ...], taps: tuple[Extent, ...], sides: tuple[WindowAxis, ...]
 ) -> TensorIRError | None:
-    """The refusal of windows that do not fit into the elements (``conv2d.extent``); None where they do."""
+    """The ``conv2d.extent`` error for windows larger than the input; None if they fit."""
     for n, (size, f, side) in enumerate(zip(sizes, taps, sides, strict=True)):
         results = side.results(size, f)
         if not isinstance(results, Expr) and results < 1:

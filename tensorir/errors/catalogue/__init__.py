@@ -1,4 +1,4 @@
-"""Every error code explained, for ``tensorir explain``, the documentation's error index and tests.
+"""Explanations of all error codes, read from Markdown files.
 
 The text is stored next to this file, in a Markdown file for each first word of a code; README.md there says how it is
 written. Files are read when they are asked for.
@@ -21,19 +21,19 @@ _ENTRY = re.compile(rf"(\S+)\n\n(\S.*?)\n\nWrong:\n\n{_EXAMPLE}\n\nRight:\n\n{_E
 
 
 class Example(NamedTuple):
-    """A few lines, wrong or right: Python after ``prelude()``, command lines, or words."""
+    """A wrong or right example: Python after ``prelude()``, a command line, or prose."""
 
     language: str
     text: str
 
     @property
     def runs(self) -> bool:
-        """True if it can be tried anywhere, as tests do; words cannot."""
+        """True if it can be executed by tests."""
         return self.language in ("python", "console")
 
 
 class Entry(NamedTuple):
-    """Explanation of an error code, a few lines that meet it, and the same lines put right."""
+    """Explanation of an error code with a wrong and a right example."""
 
     meaning: str
     wrong: Example
@@ -42,7 +42,7 @@ class Entry(NamedTuple):
 
 @cache
 def prelude() -> str:
-    """The first lines of the examples in Python."""
+    """First lines of Python examples."""
     found = re.search(r"(?s)```python\n(.*?)```", (FOLDER / "README.md").read_text(encoding="utf-8"))
     assert found is not None
     return found[1]
@@ -50,13 +50,13 @@ def prelude() -> str:
 
 @cache
 def phases() -> tuple[str, ...]:
-    """First words of codes."""
+    """First parts of all codes."""
     return tuple(sorted(file.stem for file in FOLDER.glob("*.md") if file.stem != "README"))
 
 
 @cache
 def of_phase(phase: str) -> dict[str, Entry]:
-    """Code to entry, of the codes that begin with a word; ValueError for an entry that README.md does not allow."""
+    """{code: Entry} of codes that begin with ``phase``; ValueError for malformed entries."""
     entries = {}
     for part in _HEADING.split((FOLDER / f"{phase}.md").read_text(encoding="utf-8"))[1:]:
         found = _ENTRY.fullmatch(part)
@@ -68,12 +68,12 @@ def of_phase(phase: str) -> dict[str, Entry]:
 
 
 def entries() -> dict[str, Entry]:
-    """Code to entry, of all codes."""
+    """{code: Entry} of all codes."""
     return {code: entry for phase in phases() for code, entry in of_phase(phase).items()}
 
 
 def find(code: str) -> Entry | None:
-    """The entry of a code; None where there is no such code."""
+    """Entry of a code; None if unknown."""
     phase = code.partition(".")[0]
     return of_phase(phase).get(code) if phase in phases() else None
 
@@ -91,7 +91,7 @@ def explain(code: str, width: int = 100) -> str:
 
 
 def close_codes(code: str, n: int = 5) -> list[str]:
-    """Codes that look like ``code``, and those of the same phase, for a did-you-mean."""
+    """Codes similar to ``code`` or of the same phase."""
     known = entries()
     near = nearest(code, known, n, cutoff=0.5)
     same = [c for c in known if c.partition(".")[0] == code.partition(".")[0]]
