@@ -57,7 +57,9 @@ class Channel:
         spec: RunSpec,
         shared: Shared | None = None,
     ) -> None:
-        """shared: ``shareable`` of the channel of another workload on the same devices, used when that one is not."""
+        """Connect to measuring processes. shared: processes of another workload on the same devices (its
+        ``shareable``), used while that one does not
+        """
         self.work, self.spec, self.waits = work, spec, Waits(spec.wait)
         self.about: Json = {}
         self.target, self.cold_s = Target("opencl", "cpu"), 0.0

@@ -74,7 +74,9 @@ class Measurer:
         spec: RunSpec,
         shared: Shared | None = None,
     ) -> None:
-        """shared: ``shareable`` of the measurer of another workload on the same devices, used when that one is not."""
+        """Connect to measuring processes. shared: processes of another workload on the same devices (its
+        ``shareable``), used while that one does not
+        """
         self.work, self.spec = work, spec
         self.channel = Channel(work, device, spec, shared)
         self.experience = Experience()

@@ -62,7 +62,7 @@ class Flag:
 
 @dataclass(frozen=True, repr=False)
 class Operator(Shown):
-    """An operator as the command line, lists, logs and messages know it.
+    """Description of an operator for the command line, lists, logs and messages.
 
     module:  home of the function ``name``, the maker of its workloads
     grammar: the typed shapes, "NxCxHxW KxCxRxS"; each letter is an extent, and stands for one number. Its second place

@@ -48,7 +48,7 @@ def _multiples(form: Linear, fact: Linear) -> set[int]:
 
 
 class Arith:
-    """Facts in one place of a program: ranges of variables and conditions that hold.
+    """Facts at one point of a program: variable ranges and conditions that hold; derives bounds and proofs.
 
     ranges: variable -> inclusive bounds
     facts:  linear forms known to be <= 0
@@ -260,7 +260,9 @@ class Arith:
         return total
 
     def _divide(self, a: Linear, c: int, op: str) -> Linear:
-        """``a // c`` or ``a % c``: the multiple of c is split off, the rest resolved when its range allows."""
+        """Linear form of ``a // c`` or ``a % c``: multiples of c are split off, the rest resolved if its range
+        allows.
+        """
         whole = Linear({t: k // c for t, k in a.terms.items() if k % c == 0}, a.constant // c)
         rest = Linear({t: k for t, k in a.terms.items() if k % c}, a.constant % c)
         lo, hi = self.range_of(rest)
@@ -287,7 +289,7 @@ class Arith:
         return whole.plus(one) if op == "//" else one
 
     def _merge(self, form: Linear) -> Linear:
-        """``c * (x // c) + x % c`` back to ``x``, also where x is y // b, and x // c is said as y // (b * c)."""
+        """Simplify ``c * (x // c) + x % c   ->   x``, also for x = y // b, where x // c is written y // (b * c)."""
         for m, k in form.terms.items():
             if isinstance(m, Binary) and m.op == "%" and isinstance(m.b, Const):
                 d = next((d for d, n in form.terms.items() if n == k * as_int(m.b) and self._whole_of(d, m)), None)

@@ -66,7 +66,7 @@ def of_data(cond: Expr, var: Var | None = None) -> bool:
 
 
 def data_end(cond: Binary, var: Var, arith: Arith) -> Expr | None:
-    """The end that data give (``of_data``), of ``step * var + others < data``: ``(data - others + step - 1) // step``.
+    """End from loaded values implied by ``step * var + others < data``: ``(data - others + step - 1) // step``.
 
     It is negative where they end all iterations. None where an index may not hold what is computed.
     """

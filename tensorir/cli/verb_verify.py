@@ -1,4 +1,4 @@
-"""tensorir log verify and freeze: the kernels of a log's records are made again."""
+"""tensorir log verify and log freeze: regenerate the kernels of a log's records, and pin choices."""
 
 from __future__ import annotations
 

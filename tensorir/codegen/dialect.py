@@ -54,7 +54,7 @@ SHARED_ARENA = """#ifndef TIR_EMULATED
 
 @dataclass(frozen=True)
 class Dialect:
-    """One language.
+    """Spellings of one target language, as format strings.
 
     entry:    {name} {params} {x} {y} {z} {threads}
     param:    how a global array is declared: {const} {type} {name}

@@ -21,7 +21,7 @@ AVX512 = ("avx512f", "avx512bw", "avx512dq", "avx512vl")
 @travels
 @dataclass(frozen=True, repr=False)
 class Param(Shown):
-    """One argument of a program.
+    """One parameter of a generated program.
 
     role:  "input" and "output" are the user's arrays, "workspace" is a global buffer that the runtime
            allocates, "constant" one whose contents (``data``, little-endian bytes) ship with the program,
@@ -72,7 +72,7 @@ MOST_ON_STACK = 16 << 10
 @travels
 @dataclass(frozen=True, repr=False)
 class KernelLaunch(Shown):
-    """One kernel of the source: launched with ``grid`` blocks of ``block`` threads, both (x, y, z).
+    """One kernel of a Source with its launch: ``grid`` blocks of ``block`` threads, both (x, y, z).
 
     args are names of Params, or of ``maps``, in the order of the kernel's signature.
 
@@ -147,7 +147,7 @@ class SegmentRange(Shown):
 @travels
 @dataclass(frozen=True, repr=False)
 class UniquePlaces(Shown):
-    """The terms of scatter ``into`` go to different cells: checked at launch.
+    """Launch-time check that all terms of scatter ``into`` have distinct targets.
 
     domain: extents of its axes;  index: for each dimension of the cells an input, or "" for the axis itself, and the
     numbers of the axes at which it is read, -1 - c for a constant place c;  shape: extents of the cells
@@ -186,7 +186,7 @@ class DimRange(Shown):
 @travels
 @dataclass(frozen=True, repr=False)
 class Source(Shown):
-    """Emitted (or edited) text of a whole program.
+    """Generated (or edited) text of a whole program, with parameters and launches.
 
     language: "opencl", "cuda" or "hip"
     params:   in signature order for the user: inputs, outputs; then workspace and constants

@@ -196,7 +196,7 @@ ORDER = Knob(1, 8, 4, 2, 16), Knob(1, 2, 3, 4, 6, 8, 12, 16, 24, 32), Knob(0, 1)
 
 
 class Blocks(Engine):
-    """The walk over the blocks of a product, and the number that share one tile's reduction (CUDA).
+    """Base of CUDA engines with a traversal order of blocks and split reductions.
 
     raster: rows of blocks in a band;  splits: parts of the reduction, which a second kernel adds up, or which with
     ``atomic`` are added to the result in any order;  rest: only what whole waves leave is in parts

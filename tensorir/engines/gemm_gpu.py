@@ -111,7 +111,8 @@ class SharedTile(Engine):
 
 
 class WarpTile(Blocks):
-    """Both operands staged in shared memory per ``bk``, k outermost; a warp makes ``li ri`` rows by ``lj rj`` columns.
+    """CUDA-core engine with operands in shared memory per ``bk``, k outermost; a warp computes ``li ri`` rows by ``lj
+    rj`` columns.
 
     Its lanes are a grid of ``li`` x ``lj``, each holds ``ri`` x ``rj`` sums as quads that are apart, so that what a
     warp reads at once is in different banks and what it writes fills whole sectors (the warp tiles of CUTLASS,

@@ -44,7 +44,8 @@ def warpgroups(p: Gemm) -> Multiplication | None:
 
 
 class HopperTile(Blocks):
-    """A block of ``groups`` warpgroups computes ``64 groups rows`` x ``bn`` elements, 128 bytes of k at a time.
+    """Hopper engine configuration: a block of ``groups`` warpgroups computes ``64 groups rows`` x ``bn`` elements, 128
+    bytes of k at a time.
 
     groups, rows: warpgroups, and products of 64 rows that each has;  depth: of the ring;  cluster: blocks below each
     other that bring the tiles of b for all of them;  resident: no more blocks than run at once, each of which walks

@@ -57,7 +57,8 @@ OUT_ROWS = "x/64, r, x/8%8 ^ r%8, x%8"
 
 
 class TensorTile(Blocks):
-    """Both operands staged in shared memory per ``bk``, each warp multiplies ``wm`` x ``wn`` of ``bm`` x ``bn``.
+    """Tensor-core engine configuration: operands in shared memory per ``bk``; each warp computes ``wm`` x ``wn`` of the
+    block's ``bm`` x ``bn``.
 
     ``depth`` is that of the pipeline, of which copies are asynchronous with ``in_flight``; ``staged``: 16-bit results
     leave by way of shared memory

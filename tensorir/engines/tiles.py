@@ -46,7 +46,7 @@ class Knob(Generic[Value]):
 
 
 class Tile(Generic[P]):
-    """A configuration for the problem ``p`` on a target: what a block computes at a time.
+    """A configuration of an engine for problem ``p`` on a target: the sizes of blocks and tiles.
 
     rules: what legal configurations keep, by name
     """

@@ -27,7 +27,7 @@ class Sink:
     """A write-only file object that discards data."""
 
     def write(self, data: bytes | memoryview) -> int:
-        """The number of bytes given."""
+        """Discard ``data``; returns its length."""
         return len(data)
 
 
@@ -67,7 +67,7 @@ class Handle:
 
 
 class Value(Handle):
-    """A handle of a constant value: its own copy."""
+    """Base of immutable public objects; copying returns the object itself."""
 
     __slots__ = ()
 

@@ -43,7 +43,7 @@ class Word(NamedTuple):
 
 
 class ParsedText:
-    """A text and its ``tree``.
+    """A text parsed to a Python ``ast`` (``tree``), limited to a language's tokens and node types.
 
     pattern: its words, each in a group named number, string, name or op
     nodes:   the nodes of ``ast`` that mean something;  keywords: names that Python's parser is to see
@@ -141,7 +141,7 @@ class ParsedText:
 
 
 def spine(node: ast.expr) -> tuple[ast.expr, list[tuple[ast.operator, ast.expr]]]:
-    """``((a + b) - c) * d  ->  a, [(+, b), (-, c), (*, d)]``: sums of any length need no recursion."""
+    """Flatten nested binary operations iteratively: ``((a + b) - c) * d  ->  a, [(+, b), (-, c), (*, d)]``."""
     rest = []
     while isinstance(node, ast.BinOp):
         rest.append((node.op, node.right))
@@ -150,7 +150,7 @@ def spine(node: ast.expr) -> tuple[ast.expr, list[tuple[ast.operator, ast.expr]]
 
 
 def signs(node: ast.expr, op: type[ast.unaryop]) -> tuple[ast.expr, int]:
-    """``- - - a  ->  a, 3``."""
+    """Strip and count repeated unary operators: ``- - - a  ->  a, 3``."""
     count = 0
     while isinstance(node, ast.UnaryOp) and isinstance(node.op, op):
         node, count = node.operand, count + 1

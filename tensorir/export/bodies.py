@@ -16,7 +16,7 @@ from tensorir.tune.dispatch_text import of_its_folder
 
 @dataclass(frozen=True)
 class Body:
-    """One language.
+    """A language of exported programs.
 
     suffix:  of its file
     options: what its compiler is told

@@ -20,7 +20,7 @@ class ExportError(TensorIRError):
 
 @dataclass(frozen=True, eq=False)
 class ExportProgram:
-    """A program to ship.
+    """A program to export: its source, with what is needed to test it and to lower it for other targets.
 
     outputs:   the declarations, from which the self-test's expected results are computed
     reference: another way to compute them, in NumPy

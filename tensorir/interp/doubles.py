@@ -50,7 +50,7 @@ NOT_OF_NEGATIVES = frozenset({"log", "log2", "sqrt", "rsqrt", "pow"})
 
 
 def opaque_combiners(outputs: Sequence[Tensor]) -> dict[str, tuple[str, ...]]:
-    """The functions that combiners of reductions call, by the name of the compute.
+    """{compute: math functions called by its combiner}, for combiners that call any.
 
     The field takes a function for pseudo-random values, in which no combiner that calls one is associative: that
     exp(a - b) exp(b - c) = exp(a - c), by which the states of an online softmax join in any order, does not hold there.

@@ -145,7 +145,9 @@ def _scan(op: Compute, body: Expr, values: Mapping[Any, np.ndarray], numbers: Nu
 
 
 def scanned(body: Reduce, ev: Evaluator, shape: tuple[int, ...]) -> Any:
-    """Return a scan along the last of the axes that ``ev`` has, of these extents, in time linear in their number."""
+    """Return the result array of a scan along the last axis, in linear time; ``shape``: extents of all axes in
+    ``ev``.
+    """
     assert isinstance(body.part, Prefix)
     step = -1 if body.part.reverse else 1
     states = [np.broadcast_to(np.asarray(ev(v)), shape)[..., ::step] for v in body.values]
@@ -173,7 +175,9 @@ def _prefixes(c: Combiner, states: list[np.ndarray], numbers: Numbers) -> list[n
 
 
 def scattered(body: Reduce, ev: Evaluator, shape: tuple[int, ...]) -> np.ndarray:
-    """Return a scatter into an array of this shape, for which ``ev`` has the axes of cells and of the domain."""
+    """Return the result array of a scatter declaration; ``ev`` evaluates targets, terms and initial values over the
+    domain.
+    """
     assert isinstance(body.part, Placed)
     c, numbers, domain = body.combiner, ev.n, tuple(int(v.extent or 0) for v in body.axes)
     out = np.broadcast_to(np.asarray(ev(body.part.fill)), shape).astype(numbers.storage(body.dtype)).reshape(-1)

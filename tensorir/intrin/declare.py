@@ -70,7 +70,7 @@ FIELDS = ("space", "value", "vector", "stride", "map", "at")
 
 @dataclass(frozen=True, eq=False)
 class Intrin:
-    """One instruction; the module says how to declare one.
+    """A hardware instruction: definition, requirements and emitted text; the module describes how to declare one.
 
     semantics: a program over operand buffers (its inputs, then its output) that computes exactly what it does: loops
                around one Store or Update; see ``meaning``

@@ -16,8 +16,7 @@ def parse_layout(text: str, rank: int, owner: str, fragment: bool = False) -> La
     """Parse ``text`` to a Layout of ``rank`` dimensions; ``owner``: name for messages.
 
     fragment: pieces before ``|`` give the lane, pieces after it the register (none for one element per lane); ``*4``
-              among
-              the former: four lanes hold the same element
+              among the former: four lanes hold the same element
     Raises ScheduleError: ``layout.syntax``, ``layout.rank``, ``layout.not-bijective``, ``layout.fold``.
     """
     left, arrow, right = text.partition("->")

@@ -74,7 +74,9 @@ class Node(Shown):
         return ()
 
     def alone(self) -> Hashable | None:
-        """Hashable key of the node's class and own fields, if it has no children; else None."""
+        """Structural key of a leaf node, such as a constant's value or the variable itself; None: its fields are the
+        key.
+        """
         return None
 
     def children(self) -> tuple[Any, ...]:

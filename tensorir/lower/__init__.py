@@ -1,4 +1,4 @@
-"""From scheduled stages to kernels: one pass a module, in the order of ``pipeline``."""
+"""Lowering: scheduled programs to kernels, one pass per module, in the order of ``pipeline``."""
 
 from tensorir.errors.habits import Folder as _Folder
 

@@ -16,7 +16,8 @@ _AS_THREADS = {Kind.WARP_X: Kind.THREAD_Y, Kind.WARP_Y: Kind.THREAD_Z, Kind.WARP
 
 @lowering
 def bind_threads(program: Program, target: Target) -> Program:
-    """Hoist bound loops: a bound loop names a hardware index, so every thread runs everything around it.
+    """Hoist block and thread loops to the top of each kernel; stages that do not depend on a thread axis run in its
+    first thread only.
 
     gives: each kernel is block loops, thread loops, then a tree without bound loops; a stage that writes shared or
            global memory and does not move with some axis is run by that axis' first thread only. Warps are the y and z

@@ -50,7 +50,10 @@ from tensorir.target import Target
 
 @lowering
 def combine_threads(program: Program, target: Target) -> Program:
-    """needs: buffers have their scopes;  gives: no thread axis drives a reduction."""
+    """Replace reductions over thread axes by per-thread partial results and their combination.
+
+    needs: buffers have their scopes;  gives: no thread axis drives a reduction
+    """
     bound = [x for x in find(program.body, Loop) if x.kind in THREADS]
     for name in [x.var.name for x in bound if _reduced(x)]:
         program = _combined(program, name, target)

@@ -59,7 +59,10 @@ OWN = (Scope.REGISTER, Scope.WARP)
 
 @lowering
 def emit_guards(program: Program, target: Target) -> Program:
-    """gives: no stage has guards; every access that runs is inside its buffer's domain or its staged box."""
+    """Turn the guards of stages into conditions, dropping provable and unnecessary ones.
+
+    gives: no stage has guards; every access that runs is inside its buffer's domain or its staged box
+    """
 
     def kernel(nest: Stmt) -> Stmt:
         axes, body = bound_loops(nest)

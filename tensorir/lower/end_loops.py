@@ -54,8 +54,11 @@ HARMLESS = (Barrier, CommitGroup, Fence, Prefetch, WaitGroup)
 
 @lowering
 def end_loops(program: Program, target: Target) -> Program:
-    """gives: no loop has a condition around its whole body that ends it at a constant; serial loops and blocks end at
-    dims where conditions say so."""
+    """Shorten loops and grids: ``for k in 8: if (k < 5) …   ->   for k in 5: …``.
+
+    gives: no loop has a condition around its whole body that ends it at a constant; serial loops and blocks end at dims
+           where conditions say so
+    """
 
     def kernel(nest: Stmt) -> Stmt:
         axes, body = bound_loops(nest)

@@ -29,7 +29,10 @@ from tensorir.target import Target
 
 @lowering
 def expand_stages(program: Program, target: Target) -> Program:
-    """gives: no Stage; indices and conditions simplified; each condition stands as far out as it can."""
+    """Replace stages by their statements, axes by loop variables.
+
+    gives: no Stage; indices and conditions simplified; each condition as far outside as possible
+    """
 
     def kernel(nest: Stmt) -> Stmt:
         axes, body = bound_loops(nest)

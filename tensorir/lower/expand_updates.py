@@ -26,8 +26,11 @@ from tensorir.target import Target
 
 @lowering
 def expand_updates(program: Program, target: Target) -> Program:
-    """gives: no Update; of several values, all old and new ones are read before any is written, and so of a scan in
-    vector lanes, where they have names; atomic ones are stores that add."""
+    """Replace reduction updates by stores: ``C += x   ->   C = C + x``.
+
+    gives: no Update. With several values, all old and new ones are read before any is written; a scan in vector lanes
+           names them; atomic updates are stores that add
+    """
     return program.replace(body=_Expand()(program.body))
 
 

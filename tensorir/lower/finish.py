@@ -36,8 +36,11 @@ from tensorir.target import Target
 
 @lowering
 def finish(program: Program, target: Target) -> Program:
-    """gives: no loop of one iteration; ``//`` and ``%`` of indices only on operands proved >= 0, so that C's agree: of
-    others, those by powers of two become bit operations, those by what may be negative those of elements."""
+    """Remove one-iteration loops, hoist conditions, and make index divisions correct in C.
+
+    gives: no loop of one iteration; ``//`` and ``%`` of indices only on operands proved >= 0, where C agrees with
+           Python. Others become bit operations for powers of two, and data divisions for possibly negative divisors
+    """
 
     def kernel(nest: Stmt) -> Stmt:
         axes, body = bound_loops(nest)

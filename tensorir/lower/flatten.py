@@ -30,8 +30,10 @@ from tensorir.target import Target
 
 @lowering
 def flatten(program: Program, target: Target) -> Program:
-    """gives: every access has one index; buffers that the program allocates are one-dimensional, without layout;
-    arrays that tensor copies are told places in keep their dimensions.
+    """Replace multi-dimensional indices by one linear index: ``A[i, j]   ->   A[i*64 + j]``.
+
+    gives: every access has one index; buffers that the program allocates are one-dimensional, without layout; arrays
+           copied by TMA keep their dimensions
     """
     swap: dict[Buffer, Buffer] = {b: b for b in _mapped(program)}
 

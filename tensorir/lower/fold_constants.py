@@ -46,7 +46,10 @@ from tensorir.target import Target
 
 @lowering
 def fold_constants(program: Program, target: Target) -> Program:
-    """gives: no unrolled loop whose variable picks an element of a constant tensor."""
+    """Unroll loops that index constant tensors, and fold the constants.
+
+    gives: no unrolled loop whose variable picks an element of a constant tensor
+    """
 
     def kernel(nest: Stmt) -> Stmt:
         axes, body = bound_loops(nest)

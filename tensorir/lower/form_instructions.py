@@ -18,7 +18,7 @@ LAST_HINT = "call tensorize last"
 
 @lowering
 def form_instructions(program: Program, target: Target) -> Program:
-    """Replace each nest of INTRIN loops by the call that ``tensorize`` promised.
+    """Replace each tensorized nest by an instruction call, or by plain loops if the target lacks the instruction.
 
     needs: inits split off, since an instruction holds nothing else; guards as conditions, so that what is left of them
            guards the whole call

@@ -20,9 +20,10 @@ from tensorir.target import Target
 
 @lowering
 def hold_cells(program: Program, target: Target) -> Program:
-    """needs: flat indices, no stages
-    gives: a nest of loops that does nothing but update one shared cell reads it once and writes it once;  registers
-           that it fills for that on its way are its own
+    """Keep a shared-memory element in a register during a loop that only updates it (GPU).
+
+    needs: flat indices, no stages
+    gives: such a nest reads the element once and writes it once;  registers that the nest fills are its own
     """
     return program.replace(body=_Hold()(program.body)) if target.kind == "gpu" else program
 

@@ -44,7 +44,7 @@ from tensorir.target import Target
 
 @lowering
 def insert_barriers(program: Program, target: Target) -> Program:
-    """Order writes before later reads, and reads before later writes, of memory that several threads see.
+    """Insert barriers between writes and later reads, and reads and later writes, by different threads.
 
     gives: no two threads touch one shared cell, one of them writing, without a barrier between; the interpreter
            checks exactly this

@@ -45,7 +45,9 @@ WHOLE_LOOPS = (Kind.VECTOR, Kind.INTRIN)
 
 @lowering
 def interleave_vthreads(program: Program, target: Target) -> Program:
-    """needs: buffers have their scopes;  gives: no loop is bound to virtual threads.
+    """Interleave the iterations of virtual-thread loops in one real thread.
+
+    needs: buffers have their scopes;  gives: no loop is bound to virtual threads
 
     Raises LoweringError ``lower.vthread`` where their iterations cannot go in step.
     """

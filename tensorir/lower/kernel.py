@@ -15,9 +15,9 @@ from tensorir.lower.form import bound_loops, nests
 
 @dataclass(frozen=True, eq=False)
 class Kernel:
-    """One launch: ``body`` runs once per thread of every block.
+    """One kernel with its launch; ``body`` runs once per thread of every block.
 
-    axes:   hardware index -> the variable that stands for it in the body
+    axes:   hardware index -> variable that stands for it in the body
     params: buffers in global memory, in signature order;  scalars: values passed by copy
     grid, block: (x, y, z)
     once: one run serves all launches on the same inputs

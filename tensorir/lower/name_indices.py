@@ -35,8 +35,11 @@ from tensorir.target import Target
 
 @lowering
 def name_indices(program: Program, target: Target) -> Program:
-    """gives: no sum stands under ``//`` or ``%`` twice in one innermost loop body; in loops, an address that depends on
-    the thread in several terms starts from a named base."""
+    """Bind index subexpressions worth computing once to names (Lets).
+
+    gives: no sum is divided by ``//`` or ``%`` twice in one innermost loop body; in loops, an address that depends on
+           the thread in several terms starts from a named base
+    """
 
     def kernel(nest: Stmt) -> Stmt:
         axes, body = bound_loops(nest)

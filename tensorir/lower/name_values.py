@@ -60,8 +60,11 @@ TALLEST_VALUE = 40
 
 @lowering
 def name_values(program: Program, target: Target) -> Program:
-    """needs: no stages, vectors
-    gives: an operation that several others have as an operand is computed once, where one of them is."""
+    """Bind common subexpressions of values to names (Lets).
+
+    needs: no stages, vectors
+    gives: an operation that is an operand of several others is computed once, where one of them is
+    """
     return program.replace(body=_Name()(program.body))
 
 

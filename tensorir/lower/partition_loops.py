@@ -33,7 +33,10 @@ from tensorir.target import Target
 
 @lowering
 def partition_loops(program: Program, target: Target) -> Program:
-    """gives: no loop has parts; local buffers are filled only as far as they are read."""
+    """Cut partitioned loops into parts with a copy of the body each.
+
+    gives: no loop has parts; local buffers are filled only as far as they are read
+    """
     if not find(program.body, Loop, _in_parts):
         return program
     taken = {s.name for s in find(program.body, Stage)}

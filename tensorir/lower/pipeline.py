@@ -92,7 +92,7 @@ def forms(program: Program, target: Target) -> Iterator[tuple[str, Program]]:
 
 
 def lower(program: Program, target: Target) -> Module:
-    """Run all passes.
+    """Return the kernels of a scheduled program (Module) by running all lowering passes.
 
     Raises LoweringError when the program cannot be expressed, or when a pass is missing (``lower.pass-missing``);
     ``dim.constant`` where it needs a constant extent; CompileError for what the target cannot hold (``need_room``).

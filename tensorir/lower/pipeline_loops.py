@@ -49,7 +49,10 @@ from tensorir.target import Target
 
 @lowering
 def pipeline_loops(program: Program, target: Target) -> Program:
-    """needs: buffers have their place and size;  gives: no loop has a depth."""
+    """Expand software-pipelined loops to prologue, overlapped main loop and buffers.
+
+    needs: buffers have their place and size;  gives: no loop has a depth
+    """
     if not find(program.body, Loop, lambda x: Pipelined.of(x).depth > 1):
         return program
     taken = {s.name for s in find(program.body, Stage)}

@@ -11,7 +11,7 @@ from tensorir.target import Target
 
 @lowering
 def resolve_scopes(program: Program, target: Target) -> Program:
-    """auto -> global between kernels, shared between threads, register within one.
+    """Replace scope "auto" of buffers: global between kernels, shared between threads, register within one.
 
     gives: no buffer is AUTO; no SHARED, WARP or REGISTER buffer is used by two kernels; where iterations go to warps,
            what is private to an iteration is WARP, unless all threads share the iterations out: each has its own then

@@ -18,8 +18,11 @@ from tensorir.target import Target
 
 @lowering
 def specialize_loops(program: Program, target: Target) -> Program:
-    """gives: no loop has cases, or iterations that are not run; each version of a body is a loop of one iteration in a
-    condition."""
+    """Duplicate bodies of specialized loops: ``if (cond) body else body'``; put skipped iterations under a condition.
+
+    gives: no loop has cases, or iterations that are not run; each version of a body is a loop of one iteration in a
+           condition
+    """
     if not find(program.body, Loop, _has_versions):
         return program
     taken = {s.name for s in find(program.body, Stage)}

@@ -56,8 +56,10 @@ from tensorir.target import Target
 
 @lowering
 def split_roles(program: Program, target: Target) -> Program:
-    """needs: buffers have their place and size, instructions are calls, products are waited for
-    gives: no loop has roles; copies of whole tiles signal a barrier, which is awaited before they are read
+    """Split warp-specialized loops into a producer role, which issues tile copies, and consumer roles.
+
+    needs: buffers have their place and size, instructions are calls, products are waited for
+    gives: no loop has roles; copies of whole tiles signal an mbarrier, which is awaited before they are read
     """
     return each_nest(program, _kernel)
 

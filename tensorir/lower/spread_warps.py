@@ -45,8 +45,11 @@ from tensorir.target import Target
 
 @lowering
 def spread_warps(program: Program, target: Target) -> Program:
-    """needs: buffers have their size, instructions are calls;  gives: a WARP buffer has the layout of a fragment, and
-    each lane touches what it holds; other buffers of warps are REGISTER, a copy in each lane
+    """Give each lane of a warp its share of warp registers, and of the statements on them.
+
+    needs: buffers have their size, instructions are calls
+    gives: a WARP buffer has the layout of a fragment, and each lane touches its own elements; other buffers of warps
+           are REGISTER, a copy in each lane
     """
     if target.language != "cuda":
         return program

@@ -13,7 +13,9 @@ from tensorir.target import Target
 
 @lowering
 def start_products(program: Program, target: Target) -> Program:
-    """needs: instructions are calls, and what they hold in registers is distributed to lanes
+    """Let the first wgmma of a sum overwrite its accumulators instead of adding to zeros.
+
+    needs: instructions are calls, fragments are distributed to lanes
     gives: accumulators of ``wgmma`` are set to 0 by their first product (its operand scale-d, PTX ISA)
     """
     return each_nest(program, _Start())

@@ -58,7 +58,9 @@ class _Scalar(Exception):
 
 @lowering
 def vectorize(program: Program, target: Target) -> Program:
-    """gives: no VECTOR loop; register tiles that are only touched in whole aligned vectors hold vectors.
+    """Replace vector loops by vector operations, or unroll them where the target has none.
+
+    gives: no VECTOR loop; register tiles that are only touched in whole aligned vectors hold vectors
 
     CUDA has vector loads and stores of up to 16 bytes but no vector arithmetic: only copies keep their vectors there.
     A condition must be the same for all lanes, or on CPUs known in each once unrolled loops around it are written out;

@@ -30,7 +30,7 @@ NUMPY_KINDS = "biufc"
 
 @dataclass(frozen=True)
 class Argument:
-    """One array of the user.
+    """A user's array passed for one parameter.
 
     array:  the native array: numpy, pyopencl.array or cupy
     native: "numpy", "pyopencl" or "cupy"

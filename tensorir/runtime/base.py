@@ -207,7 +207,7 @@ class Device(Value, Shown, ABC):
 
 @dataclass(frozen=True, repr=False)
 class DeviceInfo(Shown):
-    """One line of the device list.
+    """A device found on this machine, usable or not.
 
     name:   what to pass to ``open_device``
     reason: why it cannot be used; empty when ``usable``

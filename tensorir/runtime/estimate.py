@@ -1,4 +1,5 @@
-"""The one estimator of every time that is stored, printed or divided.
+"""Estimates kernel times by interleaved rounds with a reference kernel; every stored, printed or divided time is from
+here.
 
 Kernels, and the libraries that they are compared with, run in *rounds*, one slot each. A slot is the fastest of a few
 short parts (``timing.slots``): other programs only ever slow a part down, and rarely all of them. Each slot is divided
@@ -41,7 +42,7 @@ _QUIET = 0.1  # of a core
 
 @dataclass(frozen=True, repr=False)
 class Estimate(Shown):
-    """Seconds per call by the estimator of this module.
+    """Estimated seconds per call with an interval.
 
     samples: the slots as the clock had them
     pace:    how much slower the reference ran than when it was first measured; 1 without one

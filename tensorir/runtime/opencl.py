@@ -256,7 +256,7 @@ class OpenCLDevice(Device):
 
     @contextlib.contextmanager
     def in_order(self, arrays: Sequence[object]) -> Iterator[None]:
-        """As the base class says, with no wait on the host: an event of the user's may be set only afterwards.
+        """``Device.in_order`` without blocking the host: pending work may depend on a user event set later.
 
         Pending is what was enqueued on the queue of an array, and its ``events``, where pyopencl keeps those of others.
         What follows on a queue without order waits by ``events`` alone: with a marker there for each launch, PoCL needs
@@ -476,7 +476,7 @@ class OpenCLModule(CompiledModule):
 
 
 def _threads(launch: KernelLaunch) -> tuple[int, ...]:
-    """Work-items of a launch in each dimension."""
+    """Global work size of a launch per dimension."""
     return tuple(g * b for g, b in zip(launch.grid, launch.block, strict=True))
 
 
@@ -517,7 +517,7 @@ _WORD = re.compile(r"[A-Za-z_]\w*")
 
 
 def headers_of(version: str) -> Path | None:
-    """The folder of the headers that a platform of this version reads; None for a platform not from pip."""
+    """Folder of the OpenCL C headers of a PoCL version from pip; None for other platforms."""
     found = importlib.util.find_spec(_PACKAGE) if _VERSION in version else None
     if found is None or found.origin is None:
         return None
@@ -526,7 +526,7 @@ def headers_of(version: str) -> Path | None:
 
 
 def declarations(folder: Path, text: str) -> str:
-    """Text to begin with where the compiler has skipped its header; the lines after it keep their numbers."""
+    """Declarations prepended to a text whose builtin header the compiler skipped; line numbers are kept."""
     named = frozenset(_WORD.findall(text))
     kept = [line for function, line in _lines(folder) if function is None or function in named]
     return "\n".join(["#undef _OPENCL_H_", *kept, "#line 1", ""])

@@ -72,7 +72,7 @@ def _no_launch(item: Any) -> Exception:
 
 @dataclass
 class _Use:
-    """One array of one launch. span: its memory in bytes; staged: the launch works on a copy of it."""
+    """One array used by one launch. span: its memory in bytes; staged: the launch works on a copy"""
 
     launch: int
     name: str

@@ -55,7 +55,7 @@ class Declared:
 
 @dataclass(frozen=True)
 class Rewrite:
-    """The outcome of a primitive.
+    """Result of a primitive: the rewritten program, and names made and removed.
 
     new:  names of the loops (or the stage) that it made, in the order the user gets them
     gone: names that it removed, each with what became of it, for later error messages

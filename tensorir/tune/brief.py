@@ -173,7 +173,7 @@ class Stored:
     def __init__(
         self, brief: Brief, row: int, group: Setting, run: int, status: str, config: int, steady_s: float
     ) -> None:
-        """group: what it shares with the other records of its run; steady_s: ``Record.steady_s``."""
+        """Create a lazily decoded record. group: fields shared by its run; steady_s: ``Record.steady_s``"""
         self.brief, self.row, self.group, self.run, self.status = brief, row, group, run, status
         self.steady_s, self._config = steady_s, config
         self._whole: Record | None = None

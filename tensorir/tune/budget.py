@@ -77,7 +77,7 @@ class Budget:
 
     @property
     def unspent_s(self) -> float | None:
-        """``remaining``, never below 0."""
+        """Seconds until the end of the budget, at least 0; None without a limit."""
         remaining = self.remaining()
         return None if remaining is None else max(0.0, remaining)
 

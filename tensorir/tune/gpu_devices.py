@@ -14,7 +14,7 @@ KIB, MIB = 1024, 1 << 20
 
 @dataclass(frozen=True)
 class Gpu:
-    """One device. Rates are of one multiprocessor and one cycle, two operations for a multiply-add.
+    """Peak rates and limits of a GPU. Rates are per multiprocessor and cycle; a multiply-add counts as two operations.
 
     clock:            cycles a second, the boost clock of the data sheet or what is seen where power is no limit
     threads_rate:     float32 operations of its threads

@@ -73,8 +73,8 @@ class MatrixProduct:
 
 @dataclass(frozen=True)
 class Tiles:
-    """A configuration. A worker, which makes ``tm`` x ``tn`` of the block's ``bm`` x ``bn``, is a thread for "threads",
-    a warp for "mma", a warpgroup for "wgmma".
+    """Tiling of a matrix product on a GPU. A worker makes ``tm`` x ``tn`` of the block's ``bm`` x ``bn``: a thread for
+    "threads", a warp for "mma", a warpgroup for "wgmma".
 
     depth:      tiles in shared memory, of which all but one are on the way;  copies: whether they are asynchronous
     cluster:    neighbouring blocks that read one operand's tile together
@@ -368,7 +368,7 @@ def l2_bytes(p: MatrixProduct, t: Tiles) -> float:
 
 
 def dram_bytes(p: MatrixProduct, t: Tiles, gpu: Gpu, held: int) -> float:
-    """Bytes that the L2 cache does not keep: every operand once, and again after an eviction.
+    """DRAM bytes read and written: every operand once, and again after eviction from L2; excludes ``read_late_s``.
 
     Without what ``read_late_s`` has.
 

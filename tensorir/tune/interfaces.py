@@ -39,11 +39,11 @@ class Strategy(Protocol):
     """
 
     def ask(self, n: int = 1) -> list[int]:
-        """Up to ``n`` new rows."""
+        """Propose up to ``n`` unmeasured rows; [] when exhausted."""
         ...
 
     def tell(self, row: int, seconds: float | None) -> None:
-        """The measured time of a row; None (or no finite positive number) when it failed.
+        """Record the time of a row; None (or no finite positive number) if it failed.
 
         Rows that were never asked for are welcome: earlier records, the default configuration.
         """
@@ -74,7 +74,7 @@ class Ahead(Protocol):
 
 @dataclass(frozen=True)
 class Bench:
-    """Who measures.
+    """The measuring side of a search, as functions.
 
     measure: ``measure(trial, remaining_s)`` returns what became of it. After ``remaining_s`` seconds (None: no limit)
              it must have returned, ``CANCELLED`` when it was not done: such a trial is neither logged nor counted
@@ -117,7 +117,7 @@ class Task:
 
 @dataclass(frozen=True)
 class SearchPart:
-    """Options of a search as a part of a longer one.
+    """Options for one part of a longer search, as a time slice of one shape among several.
 
     also:     ids of trials for the final round, whatever their times
     defaults: measure the templates' defaults first, then the strategies' choices

@@ -52,7 +52,7 @@ SEARCH_STEPS = 150_000  # with so many steps
 
 @dataclass(frozen=True)
 class Legal:
-    """The legal configurations and how the others fell.
+    """Result of an enumeration: legal configurations, and how many each constraint refused.
 
     rows:     value indices in the order of the declaration (last knob fastest)
     removed:  per constraint, the configurations that it was the first to refuse

@@ -81,7 +81,7 @@ class Timed(Shown):
 
 @dataclass(frozen=True, repr=False)
 class MachineReport(Shown):
-    """Load and pace of the machine while a run timed kernels, and waits for others.
+    """Machine load and slowdown during a run's timing, and time spent waiting for others.
 
     load:  in all of the run; last: in its final round
     pace:  the least and the greatest factor by which it was slower than when the reference was first measured

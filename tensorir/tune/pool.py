@@ -216,7 +216,7 @@ def _is_number(v: object) -> bool:
 
 
 def _ordinal(numbers: Sequence[float]) -> Floats:
-    """log2 of numbers; exact for arbitrarily large integers."""
+    """Column of log2 of the numbers, scaled to [0, 1]; integers may be arbitrarily large."""
     if min(numbers) > 0:
         x = np.array([math.log2(v) for v in numbers])
     else:  # "off, 1, 2, 4 …": zero is one step below one

@@ -50,7 +50,7 @@ def log_capital(ahead: NDArray[np.int64], rounds: NDArray[np.int64]) -> NDArray[
 
 
 class Race:
-    """The state of a race of ``count`` contestants.
+    """State of a race among ``count`` kernels (contestants), fed with rounds of times.
 
     >>> race = Race(3)
     >>> while not race.decided:

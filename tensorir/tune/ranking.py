@@ -25,7 +25,7 @@ _WRONG = frozenset({"wrong_result", "nondeterministic"})
 
 @dataclass(frozen=True, repr=False)
 class RankedRecord(Shown):
-    """A configuration that may be used, with the time to believe.
+    """A loadable configuration with the time by which it is ranked.
 
     record:    its trial (or its final measurement, when the trial's line is lost)
     time_s:    of the newest final round; of an earlier one, at the level of the newest; or of its trial (``steady_s``)

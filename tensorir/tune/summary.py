@@ -25,7 +25,7 @@ PAUSE_S = 120.0  # between two records from which on nobody was tuning
 
 @dataclass(frozen=True)
 class Tuned:
-    """The records of one computation on one device.
+    """Statistics over the records of one computation on one device.
 
     trials:    in the order of time; the first is the default's
     best:      the configuration that would be loaded, None if none is valid
@@ -126,7 +126,7 @@ def _default(trials: Sequence[Record], ranked: Sequence[RankedRecord]) -> Ranked
 
 
 def importance(trials: Sequence[Record]) -> list[Importance]:
-    """For each template and knob with several values, the greatest first.
+    """Importance of each knob with several values, per template, the greatest first.
 
     epsilon squared: the correlation ratio without what as many groups explain by chance (Kelley, "An unbiased
     correlation ratio measure", PNAS 21, 1935). Knobs that matter only together show little of it each.

@@ -200,8 +200,7 @@ class OneByOne(Mapping[str, T], Shown):
 
 
 class Templates(MutableMapping[str, Template], Shown):
-    """Templates by name, of which the later ones are made when one of them, or all of them, are asked for: where they
-    are ``OneByOne``, as far as that takes. They have other names than the first ones.
+    """Templates by name; automatic ones are created lazily, per kind of target, when one of them or all are requested.
 
     Loading a tuned kernel asks for one, a schedule for those of a kind of target.
 

@@ -14,7 +14,7 @@ from tensorir.runtime.machine import ProcessorLoad
 @travels(sparse=True)
 @dataclass(frozen=True)
 class Trial:
-    """A configuration to measure.
+    """A request to measure one configuration.
 
     kind:   "default" or "trial"; where the default fails, what is measured next stands in for it
     best_s: the least seconds of a valid result so far, where several trials are measured at the same time
@@ -54,7 +54,7 @@ class Known:
 @travels(sparse=True)
 @dataclass(frozen=True)
 class Standing:
-    """The result of one contestant.
+    """The result of one contestant in a race.
 
     standing: ``best``; ``tie``: not found slower than any other; ``slower``: than contestant ``than``
     ratio:    its time over that of the best, from medians over the rounds in which both ran
@@ -185,7 +185,7 @@ class Peer:
 @travels(sparse=True)
 @dataclass(frozen=True)
 class FinalRound:
-    """Result of a final round.
+    """Result of a final round: finalists and libraries, timed interleaved.
 
     results:  one for each finalist, in order, from interleaved runs; a finalist that turned out wrong or crashed has
               that status. Whose ``race`` does not call it slower than another ties with the best

@@ -195,7 +195,7 @@ def _with_readers(program: Program, d: Domain, new: Mapping[Buffer, Buffer]) -> 
 
 
 def _whole(iters: Sequence[Iter]) -> Arith:
-    """Facts of a stage's axes when it is told where to read: an axis of one value stays in sums.
+    """Facts about a stage's axes for computing where it reads; axes of one value are not folded away.
 
     Once such axes are fused with others it is a quotient, which makes the sum one loop again: i of i//28 * 28 + i%28.
     Tiles of it may have more rows than one, beyond the end, which must not all be the same.
