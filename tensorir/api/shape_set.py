@@ -193,7 +193,8 @@ class _SetRun:
         self._confirm()
 
     def _open(self, shape: ShapeSearch) -> None:
-        """Open a shape when its turn comes: a large set takes seconds, and the budget is for trials.
+        """Open a shape's session when it is first needed; stop waiting at the budget's end, unless nothing is known
+        yet.
 
         It is not waited for beyond the budget's end, unless nothing is known yet: something is always measured.
 
@@ -445,7 +446,7 @@ class ShapeSearch:
         return None if self._measurer is None else self._measurer.shareable
 
     def open(self, shared: Shared | None = None, left_s: float | None = None) -> None:
-        """Open the session and the log, and take over what is known.
+        """Open the session and the log, and read the shape's earlier records.
 
         shared: ``shareable`` of an earlier one
         left_s: seconds after which TimeoutError is raised and the shape stays closed; None: however long it takes

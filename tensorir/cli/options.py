@@ -70,12 +70,12 @@ class Sides(click.ParamType[Any]):
 
 
 def argument(name: str, **given: Any) -> click.Argument:
-    """An argument of a verb, with the settings of ``click.Argument``."""
+    """A ``click.Argument`` of a command."""
     return click.Argument([name], **given)
 
 
 def option(*names: str, **given: Any) -> click.Option:
-    """An option of a verb, with the settings of ``click.Option``."""
+    """A ``click.Option`` of a command."""
     return click.Option(names, **given)
 
 

@@ -214,7 +214,7 @@ class Blocks(Engine):
     @classmethod
     @abstractmethod
     def starts(cls, p: Gemm, target: Target) -> list[dict[str, int]]:
-        """Start configurations, the largest tiles first; completed by ``UNSPLIT``."""
+        """Start configurations without split reductions, the largest tiles first."""
 
     @staticmethod
     @abstractmethod

@@ -30,7 +30,7 @@ PRIVATE_CELLS = 1 << 22
 
 @dataclass(frozen=True, eq=False)
 class Lift:
-    """A vectorizable loop nest.
+    """A loop nest whose iterations the interpreter runs at once.
 
     spread: loops with independent iterations around ``body``
     summed: loops around one store that add ``term`` to an element, in any order, under ``guards``

@@ -168,7 +168,7 @@ class Terms(Node):
 
 @node
 class Prefix(Terms):
-    """The terms of a scan: those up to the element's own place along the axis ``at`` of the result, in their order.
+    """The terms of a scan: those up to the element's position along the axis ``at`` of the result, in their order.
 
     exclusive: without the one at that place;  reverse: from the last one down to that place
     """
@@ -180,7 +180,7 @@ class Prefix(Terms):
 
 @node
 class Placed(Terms):
-    """The terms of a scatter: those whose place, ``index`` in terms of the reduced axes, is the element.
+    """The terms of a scatter: those whose target, ``index`` in terms of the reduced axes, is the element.
 
     fill: what an element holds before, in terms of the axes of the result
     """
@@ -382,7 +382,7 @@ class Loop(Stmt):
     marks: tuple[LoopMark, ...] = ()
 
     def marked(self, *marks: LoopMark) -> Loop:
-        """This loop with marks in place of its own of their sorts; those that say nothing go."""
+        """A copy with ``marks`` in place of its marks of the same classes; marks without effect are removed."""
         if not self.marks and not any(marks):
             return self
         every = {type(m): m for m in (*self.marks, *marks)}
@@ -449,7 +449,7 @@ class Stage(Stmt):
 
 @node
 class Alloc(Stmt):
-    """``buffer`` exists, with undefined contents, while ``body`` runs."""
+    """``buffer`` is allocated, with undefined contents, while ``body`` runs."""
 
     buffer: Buffer
     body: Stmt
@@ -504,7 +504,7 @@ class Fence(Stmt):
 
 @node
 class Pixels(Node):
-    """The way of a copy through an image (n, h, w, c): pixel by pixel, along rows, row after row, image after image.
+    """im2col traversal of an image (n, h, w, c): pixel by pixel, along rows, row after row, image after image.
 
     Pixel number (n * P + p) * Q + q is that at row p * steps[0] + lower[0] + offset[0], and its column likewise. What
     is beyond the image is 0 (im2col mode of tensor maps, PTX ISA, section on cp.async.bulk.tensor).
@@ -526,7 +526,7 @@ class Pixels(Node):
         return number // (p * q), number // q % p * along_h + h, number % q * along_w + w
 
     def upper(self, extents: Sequence[int]) -> tuple[int, int]:
-        """From the last row and column of an image of ``extents`` to the last one before the next begins."""
+        """im2col upper corner: (rows, columns) from an image's last pixel to the last one of the traversal."""
         h, w = (first + n * step - have for first, n, step, have
                 in zip(self.lower, self.shape, self.steps, extents, strict=True))  # fmt: skip
         return h, w
@@ -534,7 +534,7 @@ class Pixels(Node):
 
 @node
 class Region(Node):
-    """The tile of a buffer that an operand covers.
+    """The tile of a buffer to which an instruction's operand refers.
 
     extents: one per dimension of the buffer as it was scheduled
     strides: in elements, one per extent, once flattening has made ``first`` a single index; empty before. Of a tile in
@@ -557,7 +557,7 @@ class Region(Node):
 
     @property
     def span(self) -> tuple[int, ...]:
-        """Elements of the array from one tile to what would be the next one, in each dimension."""
+        """Elements of the array per dimension from one tile to the next."""
         return tuple(n * step for n, step in zip(self.extents, self.steps or (1,) * len(self.extents), strict=True))
 
     @property
@@ -650,7 +650,7 @@ class Role(Stmt):
 
 @node
 class Roles(Stmt):
-    """At the same time, in the order of their warpgroups, which are all of the block's."""
+    """Warp-specialized roles, run concurrently; their warpgroups, in order, are all of the block's."""
 
     roles: tuple[Role, ...]
 

@@ -99,7 +99,7 @@ def has(root: Node, cls: type[Node]) -> bool:
 
 
 def bits_of(kinds: Iterable[type[Node]]) -> int:
-    """``held`` bits of node classes."""
+    """Bit mask of node classes, comparable with ``held``."""
     return functools.reduce(operator.or_, (c.BIT for c in kinds), 0)
 
 
@@ -123,7 +123,7 @@ def uses(root: Node, names: Mapping[Var, object] | set[Var]) -> bool:
 
 
 def _names(names: Iterable[Var]) -> int:
-    """``held`` bits of variable names."""
+    """Bit mask of variable names, comparable with ``held``."""
     bits = 0
     for v in names:
         bits |= v.holds or held(v)

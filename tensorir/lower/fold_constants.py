@@ -69,7 +69,7 @@ def _picks(body: Stmt, var: Var) -> bool:
 
 class _Expand(Pruner):
     """Rewriter: write out loops that index constants, with ``values`` for their variables, folded coefficients and
-              simplified sums.
+    simplified sums.
 
     All in one walk, however many such loops are nested: of a choice that the values make, the other side is not even
     looked at.
@@ -277,7 +277,7 @@ def _base(s: Store | Load) -> tuple[Expr, int]:
 
 class NameBases(Rewriter):
     """Rewriter: name the common part of addresses that differ by constants, in loops that store several registers per
-              step.
+    step.
 
     Only there: elsewhere compilers do this, and some kernels get slower.
     """

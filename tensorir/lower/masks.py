@@ -104,7 +104,7 @@ def added_where(cond: Expr, body: Stmt, var: Var) -> Store | None:
 
 
 def _zero_unless(cond: Expr, e: Expr) -> Expr | None:
-    """A product of elements, each 0 where ``cond`` does not hold."""
+    """Product ``e`` of loads, each load replaced by ``cond ? load : 0``; None for other expressions."""
     if isinstance(e, Load):
         return select(cond, e, const(0, e.dtype))
     if isinstance(e, Cast) and e.dtype != "bool":

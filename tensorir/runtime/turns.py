@@ -28,7 +28,7 @@ def directory() -> Path:
 
 
 class DeviceTurns:
-    """The turns on one device, for one process at a time among those of this user and machine.
+    """File lock by which one process at a time, of this user and machine, times kernels on a device.
 
     device:   what is timed: all processors are one device
     workload: what for, as others are told

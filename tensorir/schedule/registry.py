@@ -108,7 +108,8 @@ def primitive(section: str, *, word: str = "", moves: bool = False, step: bool =
 
 
 def mark(name: str, *others: str, option: tuple[str, object] | None = None) -> Callable[[Unfit], Unfit]:
-    """Decorator that registers a function as the ``unfit`` check of the mark left by primitive ``name``.
+    """Decorator that registers a function as the check that later primitives preserve the mark left by primitive
+    ``name``.
 
     others: further primitives that leave it;  option: the step option that leaves it
     """

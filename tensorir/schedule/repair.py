@@ -103,7 +103,7 @@ class _Rules:
     """Parts of an exponent that may overflow, though their difference does not."""
 
     def factor(self, e: Expr) -> Expr | None:
-        """Factor by which ``e`` changes; None if it does not read ``m``."""
+        """Factor by which ``e`` changes when ``m`` takes a new value; None if it does not read ``m``."""
         if not uses(e, {self.m}):
             return None
         if isinstance(e, Call) and e.fn in POWERS:
@@ -128,7 +128,7 @@ class _Rules:
         )
 
     def summand(self, e: Expr) -> Expr | None:
-        """Summand by which ``e`` changes; None if it does not read ``m``."""
+        """Summand by which ``e`` changes when ``m`` takes a new value; None if it does not read ``m``."""
         if not uses(e, {self.m}):
             return None
         if isinstance(e, Cast) and _widens(e):
@@ -148,7 +148,7 @@ class _Rules:
         return self._difference(power, power.args[0])
 
     def _difference(self, power: Expr, e: Expr) -> Expr:
-        """Change of ``e`` = c * (term - m), c > 0, from an old ``m`` to a new one."""
+        """``c * (old m - new m)`` for an exponent ``e`` = c * (term - m), c > 0; raises for other forms."""
         if self.term is None:
             raise self._far(power, f"{self.m.name} is not known to be the maximum of what it is taken from")
         form, name = self._form(power, e), self.m.name

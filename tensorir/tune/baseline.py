@@ -151,7 +151,7 @@ class PoolSearch:
 
 
 class RandomSearch(PoolSearch):
-    """Uniform without replacement: the baseline that every strategy must beat."""
+    """Random search: rows drawn uniformly without replacement, the baseline that every strategy must beat."""
 
     name = "random"
 
@@ -160,7 +160,7 @@ class RandomSearch(PoolSearch):
 
 
 class GridSearch(PoolSearch):
-    """The pool in its own order; with a budget below its size, first that many rows at even distances."""
+    """Grid search: rows in the pool's order; with a smaller budget, evenly spaced ones first."""
 
     name = "grid"
 

@@ -206,7 +206,7 @@ REQUIRED_FIELDS = tuple(f.name for f in fields(Record) if f.default is MISSING a
 
 @dataclass(frozen=True)
 class LogLine:
-    """One line as read: exactly one of ``record`` and ``reason`` is there.
+    """One line of a log file: a valid ``record``, or the ``reason`` why it is none.
 
     line:  from 1; 0 for what has a segment's name and is no file
     other: of another version of the schema: carried along, never deleted

@@ -113,7 +113,7 @@ def _reindex(program: Program, stage: Stage, view: View, loops: Sequence[Loop], 
 
 
 class _Reindex:
-    """State of a reindex: new loops in terms of old ones, and back.
+    """Working state of the ``reindex`` primitive: new loops in terms of the old ones, and back.
 
     axes: the new loop variables;  padded: their extents;  values: old loop variables in terms of ``axes``
     tails: (condition for an iteration to count, old loops in it)

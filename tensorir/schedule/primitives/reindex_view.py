@@ -110,7 +110,7 @@ class Bijection:
     last: Mapping[int, int] = field(default_factory=dict)
 
     def pieces(self, n: int) -> list[Piece]:
-        """Pieces of old axis ``n`` among the new axes."""
+        """Pieces (axis, divisor, extent) of old axis ``n`` that occur in the new axes."""
         return [p for c in self.new for p in c.pieces if p[0] == n]
 
     def extent(self, piece: Piece) -> int:

@@ -56,7 +56,8 @@ class RollingTarget:
 
 @dataclass(frozen=True)
 class RollingPlan:
-    """An online update of ``targets`` inside ``at``, by the running values of ``m``.
+    """Plan of ``rolling``: reductions ``targets`` are updated online in loop ``at``, by the running values of reduction
+    ``m``.
 
     through: stages between, which compute from m what targets read, in their order
     cells:   the box of m's dimensions in one iteration of ``at``;  piece: that of its reduced axes
@@ -179,7 +180,7 @@ class _Through:
         return any(b is self.buffer or self.maker(b) is not None for b in reads(stage.body))
 
     def stages(self) -> tuple[Stage, ...]:
-        """Intermediate stages in order."""
+        """Stages between m and the targets, in order."""
         found = [s for s in self.between.values() if s is not None]
         return tuple(s for s in find(self.index.program.body, Stage) if s in found)
 

@@ -111,7 +111,7 @@ def _tail(index: Index, loops: list[Loop], stage: Stage, intrin: Intrin) -> Expr
 
 @mark("tensorize", "stage_in", "stage_out")
 def unfit(before: Program, after: Program, primitive: str) -> Problem | None:
-    """Problem if ``primitive`` changed the meaning of a tensorized nest, else None.
+    """Problem if ``primitive``, called after tensorize, changed the meaning of a tensorized nest, else None.
 
     Nests equal to before, under the same loops, pass without a check.
     """
