@@ -15,12 +15,14 @@ E = TypeVar("E", bound=Expr)
 
 
 def conditional_loads(root: Node, given: Conditions = ()) -> Iterator[tuple[Load, Conditions]]:
-    """Every load under ``root`` with its conditions; see ``conditional``."""
+    """Yield (load, conditions) for every load under ``root``; see ``conditional``."""
     return conditional(root, Load, given)
 
 
 def conditional(root: Node, kind: type[E], given: Conditions = ()) -> Iterator[tuple[E, Conditions]]:
-    """Every ``kind`` under ``root`` with what holds where it is evaluated: ``given``, and the sides of selects around.
+    """Yield (expression, conditions) for every ``kind`` under ``root``: what holds where it is evaluated.
+
+    The conditions are ``given`` and those of the selects that enclose the expression.
 
     Of a select's condition that has no simple opposite, the other side learns nothing. A subexpression that has several
     places is said with the conditions of each that no other one implies, of many with what all have in common.

@@ -91,7 +91,7 @@ def kept_in_order(wanted: Mapping[Var, int], cut: Mapping[Var, int]) -> dict[Var
 
 
 def values_apart(dims: Sequence[Var], wanted: Mapping[Var, int]) -> dict[Var, int]:
-    """Return for each dim the value within its range nearest to ``wanted``; distinct for distinct wishes if ranges
+    """Return {dim: value in its range nearest to ``wanted[dim]``}, different for different ``wanted`` where ranges
     allow it.
     """
     out: dict[Var, int] = {}

@@ -1,4 +1,4 @@
-"""Test inputs whose results right CUDA text reproduces to the last bit.
+"""Generates test inputs that give a correct CUDA kernel exactly the reference's results, with no rounding differences.
 
 Large whole numbers show intermediate rounding. Small ones, many of them zero, with scalars of full significand show
 extra summands and wrong use of scalars. Scalars and index tables change from run to run.

@@ -199,7 +199,7 @@ def _with_infinities(op: str, v: Any, u: Any) -> Any:
 
 
 def _is_negative(v: Any) -> Any:
-    """True for values known as negative: -inf, or small negative multiples of 1/64 above -1024."""
+    """Boolean array, True where ``v`` encodes -inf or ``-k / 2**n`` with 0 < k < 1024 and n <= 6."""
     small = [v * (1 << n) % P > P - 1024 for n in range(7)]
     return np.where(v >= P, v == MINUS_INF, np.any(np.broadcast_arrays(*small), axis=0))
 

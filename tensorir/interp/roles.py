@@ -68,7 +68,7 @@ class RoleTurns:
 
 
 class _Ended(Exception):  # another role has failed
-    """Ends a role's thread."""
+    """Raised in a role's thread to end it after another role has failed."""
 
 
 @dataclass

@@ -1,7 +1,7 @@
 """Bounds of every element and partial sum, by evaluating declarations on the inputs' absolute values.
 
-Absolute values take the place of floats, so that each sum bounds those of its terms in any order. Where inputs are
-mostly zero this leaves room for many more digits than the largest element times the number of terms does.
+Absolute values replace floats, so each sum bounds those of its terms in any order. For inputs that are mostly zero,
+the bound is far tighter than the largest element times the number of terms, so inputs may have more significand bits.
 """
 
 from __future__ import annotations

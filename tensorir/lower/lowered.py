@@ -15,7 +15,7 @@ from tensorir.target import Target
 
 
 def lowered(s: BaseSchedule, target: Target | None = None) -> Module:
-    """Lower a schedule for its own target, or another.
+    """Return the kernels (a Module) of a schedule, lowered for its own target or another.
 
     Raises LoweringError (not expressible on the target) and CompileError (too large for it).
     """

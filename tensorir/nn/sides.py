@@ -42,7 +42,8 @@ class WindowAxis:
 
 
 def sides_of(rank: int, stride: object = 1, pad: object = 0, dilation: object = 1) -> tuple[WindowAxis, ...]:
-    """The windows along ``rank`` dimensions; ``conv2d.stride``, ``conv2d.pad``, ``conv2d.dilation``.
+    """WindowAxis of each of ``rank`` dimensions, from the arguments of ``conv2d.stride``, ``conv2d.pad``,
+    ``conv2d.dilation``.
 
     stride, dilation: an int, or one for each dimension
     pad: as well, for both ends; or a pair (before, after) for each dimension; or, in ONNX's order, all before and then

@@ -19,7 +19,7 @@ from tensorir.tune.record import ESTIMATOR, Record, RunIdentity
 
 @dataclass(frozen=True, repr=False)
 class Timed(Shown):
-    """A configuration with the time to believe; ``time_s`` is None when it failed.
+    """A configuration with the time used for ranking; ``time_s`` is None when it failed.
 
     trial:     id of its trial record
     checked:   its result was compared with the reference on this device
@@ -116,7 +116,7 @@ class MachineReport(Shown):
 
 @dataclass(frozen=True, repr=False)
 class TuneOutcome(Shown):
-    """Everything a run knows at its end.
+    """Result of a tuning run.
 
     status:   ``ok``, ``interrupted``, ``no_valid_config``, or ``not_tried`` where no trial ended and none was known
     stopped:  why no more was measured: ``trials``, ``budget``, ``exhausted``, ``patience``, ``gain``,

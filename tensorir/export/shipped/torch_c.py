@@ -187,7 +187,7 @@ STABLE = 2 << 56 | 10 << 48
 
 
 class Doors:
-    """``door_torch.c``, compiled: kernels in C as kernels of the dispatcher, for contiguous or other tensors of a CPU.
+    """Compiled ``door_torch.c``: registers C kernels with PyTorch's dispatcher, for contiguous or other CPU tensors.
 
     Raises OSError for a PyTorch that lacks its C functions.
     """
