@@ -341,7 +341,9 @@ class Arith:
         return lo, hi
 
     def bounds(self, form: Linear) -> Interval:
-        """Inclusive bounds of a linear form, closer where a fact takes variables of it together."""
+        """Inclusive bounds of a linear form, tighter than ``range_of`` where a fact relates several of its
+        variables.
+        """
         low, high = self.range_of(form)
         for f in self.facts:  # f <= 0, so that form + f <= form <= form - f
             low = max(low, self.range_of(form.plus(f))[0])

@@ -399,7 +399,7 @@ def _need_range(x: Any, old: str, new: str) -> None:
 
 
 class _Checked(Numbers):
-    """The device's numbers; raises _OutOfRangeError where a conversion is undefined."""
+    """The device's arithmetic on declarations; raises _OutOfRangeError where a conversion is undefined."""
 
     def cast(self, x: object, old: str, new: str) -> Any:
         _need_range(x, old, new)
@@ -407,7 +407,7 @@ class _Checked(Numbers):
 
 
 class _CheckedDoubles(Doubles):
-    """Double precision; raises _OutOfRangeError where a conversion is undefined."""
+    """Double-precision arithmetic on declarations; raises _OutOfRangeError where a conversion is undefined."""
 
     def cast(self, x: object, old: str, new: str) -> Any:
         _need_range(x, old, new)

@@ -45,11 +45,11 @@ def with_peaks(outputs: tuple[Tensor, ...], arrays: Sequence[np.ndarray]) -> Ite
 def with_lone_peaks(
     outputs: tuple[Tensor, ...], arrays: Sequence[np.ndarray]
 ) -> Iterator[tuple[list[np.ndarray], str]]:
-    """The inputs with rows of zeros but for one peak, and that in words::
+    """Yield (inputs with rows of zeros except for one peak, description); by peaks::
 
-    another place, another height in each row    limits below which a term or an old sum is left out
-    one place in all rows, high                  conditions such as j <= i, which do not look there
-    one place, where all other inputs are 0      results that are made of the small terms alone
+    another position, another height in each row  find limits below which a term or an old sum is omitted
+    one position in all rows, high                find conditions such as j <= i that skip it
+    one position, all other inputs 0              find results that consist of the small terms alone
     """
     for places, up in _peaks_of(outputs):
         along = next(n for n, (_, _, height) in enumerate(places) if height)

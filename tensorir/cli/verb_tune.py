@@ -310,7 +310,7 @@ class Watch:
         return f"default  {without_default(record)}" if failed else ""
 
     def close(self) -> None:
-        """Called at the end of the run."""
+        """Stop displaying; called at the end of the run, does nothing by default."""
 
 
 class Plain(Watch):

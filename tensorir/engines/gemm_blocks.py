@@ -341,11 +341,11 @@ class Blocks(Engine):
 
     def sums(self, s: BaseSchedule, stage: str = "c", as_matrix: Callable[[str], None] = lambda out: None,
              epilogue: str | None = None) -> Sums:  # fmt: skip
-        """The stages of a product; with ``splits`` its reduction is in so many parts, each of whole ``step`` terms.
+        """Schedule the output stage, and return the Sums (stage names and axes) of a product.
 
-        Then blocks of a part each write partial sums to a workspace, and a second kernel adds them up and does the
-        epilogue: for few tiles and long reductions (split-K). With ``atomic`` they add to the result instead, in any
-        order, and the other kernel comes first and only starts it from 0.
+        stage:     accumulates over rows i, columns j and terms k
+        as_matrix: function that reindexes the output stage to rows and columns
+        epilogue:  see ``out_stage``
         """
         if self.splits == 1:
             return super().sums(s, stage, as_matrix, epilogue)

@@ -115,7 +115,7 @@ _CLASSES: dict[type[TensorIRError], type[TensorIRError]] = {
 
 
 def answers(error: type[TensorIRError] = DeclarationError) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """A decorator of what users call, the boundary at which Python's errors become the package's.
+    """Return a decorator for public functions that turns Python's argument errors into ``error``.
 
     Arguments that the function does not take are answered from the table (``argument.call``). Refused are arguments
     that no validation can look at without failing: nested too deeply (``argument.nested``), larger than memory

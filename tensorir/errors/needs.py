@@ -120,8 +120,9 @@ def need_text(name: str, value: object, error: Class = DeclarationError, empty: 
 
 
 def need_name(name: str, value: object, error: Class = DeclarationError, code: str = "argument.value") -> str:
-    """A non-empty string in Unicode's normal form NFKC, to which Python brings every identifier: texts of extents and
-    arguments by name would miss others.
+    """Return ``value`` if it is a non-empty string in Unicode's normal form NFKC; refuse others.
+
+    Python normalizes identifiers to NFKC, so keyword arguments would not match another form.
     """
     text = need_text(name, value, error)
     normal = unicodedata.normalize("NFKC", text)

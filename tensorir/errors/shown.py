@@ -47,7 +47,9 @@ def fields_of(x: object) -> dict[str, object]:
 
 
 class Shown:
-    """A public object. Dataclasses are declared with ``repr=False`` and show their fields, unless they say more."""
+    """Base of public objects with a readable repr. Dataclasses are declared with ``repr=False`` and show their
+    fields.
+    """
 
     __slots__ = ()
 

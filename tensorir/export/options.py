@@ -102,8 +102,8 @@ def _legal_name(word: str) -> str:
 def programs(
     part: ExportProgram, to: Sequence[str], others: Mapping[str, ExportProgram] | None = None
 ) -> dict[str, ExportProgram]:
-    """The destinations' programs, by language: ``part`` first, then ``others``, then programs lowered again, or
-    launched by a C program; without those that no destination takes.
+    """{language: program} for the destinations ``to``: ``part``, ``others``, and ``part`` lowered again if neither
+    suits.
 
     Raises ExportError ``export.language``, and errors of lowering.
     """

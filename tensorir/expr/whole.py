@@ -262,7 +262,7 @@ def _wide(x: Expr) -> Expr:
 
 
 def mean(t: Tensor, axis: object = None, keepdims: bool = False) -> Tensor:
-    """The mean over dimensions: of integers in float64, of types of memory summed in float32."""
+    """The mean over dimensions; integers give float64, and narrow floats (float16, …) are summed in float32."""
     kind = t.dtype if is_float(t.dtype) else "float64"
     count = math.prod(t.shape[d] for d in _axes(t, axis))
     wide = "float32" if DTYPES[kind].widened else kind

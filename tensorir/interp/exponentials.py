@@ -167,7 +167,9 @@ def _opaque(v: Any) -> Any:
 
 
 def _joined(v: np.ndarray, w: np.ndarray, total: Any, some: Any) -> np.ndarray:
-    """Packed sums of residues; infinities and NaNs from the flags ``total`` and ``some``."""
+    """Sum of residue pairs, packed again. total: adds up an array;  some: true where any element is (for INF, NAN, no
+    w).
+    """
     special, none = v >= P, some(w == NO_SECOND_PART)
     first, second = total(np.where(special, 0, v)) % P, total(np.where(w == NO_SECOND_PART, 0, w)) % Q
     out = first | np.where(none, NO_SECOND_PART, second) << 32

@@ -173,7 +173,7 @@ def shift_amounts(outputs: Sequence[Tensor]) -> dict[Tensor | Var, int]:
 
 
 def bitcast_floats(outputs: Sequence[Tensor]) -> set[Tensor | Var]:
-    """Float inputs and scalars whose bits are reinterpreted; empty if also a rounded float's are."""
+    """Float inputs and scalars whose bits are reinterpreted; the empty set if a rounded float's bits are, too."""
     found: set[Tensor | Var] = set()
     for op in computes_of(outputs):
         for c in (c for b in op.bodies for c in find(b, Call) if c.fn == "bitcast" and DTYPES[c.dtype].kind != "f"):

@@ -194,7 +194,7 @@ def unary(op: str, a: object) -> Expr:
 
 
 def invert(a: object) -> Expr:
-    """``~a`` as the user writes it: logical not of a bool, bitwise of an integer; ``declare.bitwise``."""
+    """``~a`` as the user writes it: logical not of a bool, bitwise of an integer; others raise ``declare.bitwise``."""
     x = as_expr(a)
     if x.dtype != "bool" and DTYPES[x.dtype].kind not in "iu":
         raise _no_bits(f"~ of {x.dtype}", x)

@@ -21,10 +21,7 @@ def values(extents: tuple[Extent, ...], dims: Mapping[str, int]) -> tuple[int, .
 
 
 def line(extent: Extent) -> tuple[str, int, int] | None:
-    """Return (dim, a, b) if an extent is ``a * dim + b`` with a != 0, so that it determines the dim; else None.
-
-    None for every other extent.
-    """
+    """Return (dim, a, b) if an extent is ``a * dim + b`` with a != 0, so that it determines the dim; else None."""
     terms = _terms(_tree(extent)) if isinstance(extent, str) else None
     sloped = [(name, a) for name, a in (terms or {}).items() if name and a]
     return None if terms is None or len(sloped) != 1 else (*sloped[0], terms.get("", 0))

@@ -493,7 +493,7 @@ class WaitGroup(Stmt):
 
 @node
 class Fence(Stmt):
-    """A fence: writes of this thread before it are there for all that begins later.
+    """A fence: writes of this thread before it are visible to asynchronous operations that begin later.
 
     of: "products" (its registers, for instructions of warpgroups) or "async" (its writes to shared memory, for the
         asynchronous units that read it: such instructions, and copies of tiles)
@@ -562,7 +562,7 @@ class Region(Node):
 
     @property
     def array(self) -> tuple[int, ...]:
-        """Extents of the array as a tile that is copied whole sees it."""
+        """Extents of the array as copies of whole tiles see it: ``shape``, or the buffer's own."""
         return self.shape or self.buffer.dims
 
 

@@ -17,7 +17,7 @@ LOCAL = (Scope.SHARED, Scope.WARP, Scope.REGISTER)
 
 @dataclass(frozen=True, eq=False)
 class Access:
-    """One index at which a stage touches a buffer."""
+    """One access of a stage to a buffer: its index, and the statements that enclose it."""
 
     stage: Stage
     path: tuple[Stmt, ...]

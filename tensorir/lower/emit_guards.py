@@ -232,7 +232,9 @@ class _Guards(Rewriter):
         return kept, must
 
     def _relax(self, n: Stage, conds: list[Expr]) -> list[Expr]:
-        """``conds`` without those whose violation does no harm."""
+        """Return ``conds`` without the conditions whose failure would change no result: no read out of bounds, no wrong
+        term.
+        """
         if self._reads_exist(n, []) and not self._clipped(n, conds):
             return []
         kept = list(conds)

@@ -23,7 +23,8 @@ def hold_cells(program: Program, target: Target) -> Program:
     """Keep a shared-memory element in a register during a loop that only updates it (GPU).
 
     needs: flat indices, no stages
-    gives: such a nest reads the element once and writes it once;  registers that the nest fills are its own
+    gives: a nest around such a loop reads the element once and writes it once;  registers filled by the nest are its
+           own
     """
     return program.replace(body=_Hold()(program.body)) if target.kind == "gpu" else program
 

@@ -157,7 +157,8 @@ def layer_norm(x: Tensor, normalized_shape: object, weight: Tensor | None = None
 @plain_ints
 def rms_norm(x: Tensor, normalized_shape: object, weight: Tensor | None = None, eps: float | None = None, *,
              name: str = "rms_norm") -> Tensor:  # fmt: skip
-    """Rows over their root mean square, as ``torch.nn.functional.rms_norm``; parameters as of ``layer_norm``.
+    """``x / sqrt(mean(x ** 2) + eps) * weight`` by rows, as ``torch.nn.functional.rms_norm``; parameters as of
+    ``layer_norm``.
 
     eps: by default the step of floats at 1, of float32 for narrower ones
     Raises DeclarationError ``nn.shape``, ``nn.dtype``.
@@ -180,7 +181,7 @@ def _channels(x: Tensor) -> Any:
 @plain_ints
 def batch_norm(x: Tensor, mean: Tensor, var: Tensor, weight: Tensor | None = None, bias: Tensor | None = None,
                eps: float = 1e-5, *, name: str = "batch_norm") -> Tensor:  # fmt: skip
-    """Channels less their ``mean`` over the root of their ``var``, as torch's function in evaluation.
+    """``(x - mean) / sqrt(var + eps) * weight + bias`` per channel, as torch's ``batch_norm`` in evaluation.
 
     x: (N, C, …);  mean, var, weight, bias: (C,)
     Raises DeclarationError ``nn.shape``, ``nn.dtype``.

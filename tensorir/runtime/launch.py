@@ -170,7 +170,7 @@ class CompiledProgram(Value, Shown):
         return replace(timing, copies=bound.copies)
 
     def run_guarded(self, *arrays: object) -> tuple[Any, tuple[Problem, ...]]:
-        """Run on poisoned copies between canaries; outputs and what the kernels did that they must not.
+        """Run on poisoned copies between guard bytes; returns (outputs, problems: forbidden accesses of the kernels).
 
         Problems: ``launch.out-of-bounds``, ``launch.unwritten``, ``launch.input-written``.
         """

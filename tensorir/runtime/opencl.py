@@ -362,7 +362,7 @@ class OpenCLModule(CompiledModule):
         return partial(cl.enqueue_nd_range_kernel, device.queue, kernel, _threads(launch), launch.block)
 
     def _of(self, launch: KernelLaunch) -> Any:
-        """The kernel object of a launch, or of that of the same kernel with another grid."""
+        """pyopencl kernel of ``launch``, or of another launch of the same kernel with a different grid."""
         return self._kernels.get(launch) or self._named[launch.name]
 
     def runner(self, launch: KernelLaunch) -> Callable[[Sequence[object]], object]:

@@ -168,7 +168,7 @@ def measure(call: Timed, repeat: int = 30, min_seconds: float = 0.1, max_seconds
 
 
 def interleaved(calls: Sequence[Timed], rounds: int = 30) -> list[Timing]:
-    """Time several callables interleaved, one batch each per round, so that changes of the machine meet all alike.
+    """Time several callables interleaved, one batch each per round, so that drift of the machine affects all equally.
 
     A callable with a ``finish`` method (a BoundLaunch) is enqueued in a batch and finished once; others are
     taken to be complete when they return. The order of a round starts one further each time.

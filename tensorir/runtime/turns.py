@@ -73,7 +73,7 @@ class DeviceTurns:
         return found
 
     def _take(self, locks: contextlib.ExitStack, waiting: Callable[[], object]) -> None:
-        """Hold the lock until ``locks`` ends.
+        """Acquire the device's file lock; closing ``locks`` releases it.
 
         Who waits holds a second lock, the queue, which everybody passes: else one that gives up its turn and asks for
         the next at once would always be first.

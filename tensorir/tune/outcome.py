@@ -184,7 +184,7 @@ class TuneOutcome(Shown):
         return few_lines(f"<TuneOutcome {self.status}: {self.identity.workload}: {said}>")
 
     def json(self) -> dict[str, object]:
-        """The pinned document of ``tensorir tune --json``."""
+        """Dict printed by ``tensorir tune --json``, with keys fixed by a test."""
         device = self.identity.device
         return {
             "schema": 1,

@@ -69,7 +69,7 @@ from tensorir.schedule.rewrite import Rewrite, nest, place_at_root, swap
 def reindex(self: Scheduled[H], stage: Name, view: str, pad: Mapping[str, int] | None = None,
             reads: Mapping[str, str] | None = None, name: str | None = None,
             dtype: object = None, writes: str | None = None) -> tuple[AxisRef, ...]:  # fmt: skip
-    """Walk a stage by other axes of the same domain, "n, p, q, k | r, s, c -> i = (n, p, q), j = k, t = (r, s, c)",
+    """Iterate over a stage's domain by other axes, "n, p, q, k | r, s, c -> i = (n, p, q), j = k, t = (r, s, c)",
     and pack what it reads under them, ``reads={"x": "i, t"}``; returns the new axes.
 
     view:  short names of the stage's axes, those of its reduction after the bar, with a minus where the new ones count

@@ -143,7 +143,9 @@ class _Online:
         return select(binary("==", value, self.start), const(1, value.dtype), value)
 
     def _scale(self, target: RollingTarget, nests: list[Stmt]) -> Expr:
-        """Load of the repair for each element of m; its stage is appended to ``nests`` if new."""
+        """Load of the correction factor for each element of m; the stage that computes it is appended to ``nests`` if
+        new.
+        """
         old = Load(self.old, self.index, self.old.dtype)
         value = target.repair.of(old, Load(self.ref, self.index, self.ref.dtype))
         value = select(binary("==", old, self.start), const(target.repair.start, value.dtype), value)
