@@ -1,7 +1,7 @@
 """Cache for loading: a log's ranking, a record's source, a kernel's passed check, keyed by all they depend on.
 
-Answers are kept in the artifact cache, as data. A key holds everything that its answer depends on, the files of this
-package included; an entry that is damaged, or does not fit what was asked, counts as absent.
+Entries are data in the artifact cache. A key covers every dependency of its entry, including this package's files; a
+damaged entry, or one for another key, counts as absent.
 """
 
 from __future__ import annotations

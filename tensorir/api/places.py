@@ -196,7 +196,7 @@ class DaskPlaces:
         return future
 
     def close(self) -> None:
-        """The cluster belongs to the caller; idle measuring processes end with its workers."""
+        """Do nothing: the cluster belongs to the caller, and idle measuring processes end with its workers."""
 
 
 def _executor_of(client: Any) -> Any:

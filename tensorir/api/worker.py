@@ -1,7 +1,7 @@
 """The measuring process (``__main__``): makes, checks, compiles, runs and times candidates on request.
 
-Anything may happen here. What is asked and answered is JSON; the supervisor kills this process when a phase
-takes too long and starts another one, so nothing here is remembered that cannot be made again.
+It may crash or hang at any time. Requests and replies are JSON; the supervisor kills this process when a phase exceeds
+its time limit, and starts another one, so all state kept here can be recomputed.
 """
 
 from __future__ import annotations

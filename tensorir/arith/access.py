@@ -145,7 +145,7 @@ class Group:
         self.constants: list[set[int]] = [set() for _ in forms]
 
     def add(self, forms: Sequence[Linear]) -> None:
-        """Add a load."""
+        """Add a load, given by the linear forms of its indices."""
         self.count += 1
         for known, form in zip(self.constants, forms, strict=True):
             known.add(form.constant)

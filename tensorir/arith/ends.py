@@ -1,7 +1,7 @@
 """Derives loop ends from conditions: ``8*i + j < n`` ends i at ``(n + 7) // 8``; constant, dim or loaded ends.
 
-A loop that stands under such conditions as a whole runs to the end instead of asking in each iteration: constants and
-dims become extents (``lower/end_loops.py``), data an extent that text reads once (``codegen/cfamily.py``).
+If a condition guards the whole body, the loop runs to the end instead of testing it in each iteration. Constant and dim
+ends become extents (``lower/end_loops.py``); loaded ends are read once by the emitted text (``codegen/cfamily.py``).
 """
 
 from __future__ import annotations

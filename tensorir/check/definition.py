@@ -1,10 +1,8 @@
-"""Compares two tensor declarations at sampled elements: the user's, and the one that a template or algorithm computes
-instead.
+"""Compares two tensor declarations at sampled elements: the user's, and a template's or algorithm's replacement.
 
-Both are evaluated in the prime field, where rounding, the order of sums and algorithms such as Winograd's make no
-difference, with inputs whose elements are drawn when they are read. Elements are sampled where declarations that were
-meant to be equal differ: at corners and edges of the result, next to the numbers that their indices are divided by,
-and inside.
+Both are evaluated in the prime field, where rounding, summation order and algorithms such as Winograd's make no
+difference; input elements are drawn at random when first read. Samples are elements likely to reveal a difference: at
+corners and edges of the result, around multiples of the divisors in its indices, and inside.
 """
 
 from __future__ import annotations

@@ -1,24 +1,23 @@
 """Test inputs for CUDA text without a lowered program to compare with, as after a user's edit.
 
-Printed text has the bits of its lowered program for any numbers (``same_bits.py``) and is run on few of these: right
-ones to the last bit, and infinities. Of other text, each kind of input shows faults that numbers of a middling size
-hide::
+Emitted text has the bits of its lowered program for any numbers (``same_bits.py``), so it runs on few of these inputs:
+exact ones, and infinities. Other text is run on each kind, as each reveals faults hidden by moderate numbers::
 
-    of other sizes           what is limited or shortened on the way, or taken for 0; few exponents
-    one peak in a row        a lane, warp or tile that a maximum misses (``peaks.py``)
-    at the ends of types     sums in fewer bits than declared, limits, a maximum that loses a NaN
+    other magnitudes         values clamped, truncated or treated as 0; few exponents
+    one peak in a row        a lane, warp or tile missed by a maximum (``peaks.py``)
+    limits of types          sums in fewer bits than declared, limits, a maximum that loses a NaN
 
-An edited text is held against the emitted one as well (``hard_inputs``). Right kernels may differ from the declaration
-there: a sum of many digits cancels, a row of nothing but -inf has no largest element. What is asked is whether the
-edited text is wrong where the emitted one is right, and all inputs do::
+An edited text is also compared with the emitted one (``hard_inputs``). There, correct kernels may differ from the
+declaration: a long sum cancels, a row of -inf has no largest element. The edited text fails if it is wrong where the
+emitted one is right. All inputs are used::
 
-    all the same                      a maximum that begins with -1e30, a sum in too few bits
-    one element unlike the others     a reduction that leaves out a row's end, or one warp of it
-    a NaN, an infinity, a part of -inf    comparisons the other way round, guards that are gone
-    far from 0, near it, rising       digits that are lost, limits that are wrong
-    one a little above the others     terms and sums that are left out as too small
-    whole numbers next to 2**k        comparisons in too few bits, or of halves
-    at the constants of the definition, and next to them
+    all equal                         a maximum that begins with -1e30, a sum in too few bits
+    one different element             a reduction that skips a row's end, or one of its warps
+    a NaN, an infinity, some -inf     reversed comparisons, missing guards
+    far from 0, near 0, rising        lost significand bits, wrong limits
+    one slightly larger element       terms and sums skipped as too small
+    whole numbers around 2**k         comparisons in too few bits, or of halves
+    constants of the definition, and numbers next to them
 """
 
 from __future__ import annotations

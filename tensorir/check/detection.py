@@ -1,8 +1,8 @@
 """Finds text that could behave differently under the emulator than on a device, by detecting which one compiles it.
 
-The emulator shows a text no header of the host, and no macro that only its compiler has. What is left is in the text:
-names that compilers reserve, directives other than plain ones, names of the emulator that are given another meaning,
-and words that are put together so that no one who reads the text sees them.
+The emulator hides host headers and macros specific to its compiler from the text. The remaining ways are in the text,
+and refused here: names reserved for compilers, unusual directives, redefinitions of the emulator's names, and tokens
+pasted together so that a reader does not see them.
 """
 
 from __future__ import annotations

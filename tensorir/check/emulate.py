@@ -1,11 +1,11 @@
 """Run emitted CUDA text with no GPU: compiled by the system's C++ compiler, line by line, each CUDA thread a fiber.
 
-``emulator/cuda.h`` supplies what the text names, ``emulator/runtime.cpp`` runs it and watches every access: what two
-threads touch with no barrier between, reads of shared memory that nobody wrote, accesses out of bounds (of arrays in
-registers too), barriers that not all threads reach. Asynchronous work (copies, products of warpgroups) happens
-as late as the text allows. It counts what requests to memory cost. What is emulated are the documented semantics, not
-a processor: rounding of special functions, weak memory orders and timing are not modelled; blocks run one after
-another, those of a cluster at once.
+``emulator/cuda.h`` defines the names used by the text. ``emulator/runtime.cpp`` runs it and checks every access: data
+races between threads without a barrier, reads of unwritten shared memory, out-of-bounds accesses (also of register
+arrays), barriers not reached by all threads. Asynchronous work (copies, warpgroup products) happens as late as the text
+allows. Costs of memory requests are counted. The documented semantics are emulated, not a processor: rounding of
+special functions, weak memory orders and timing are not modelled. Blocks run one after another, except those of a
+cluster, which run concurrently.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Finds parts of a CUDA text that the emulator does not execute: inline assembly and conditional compilation.
 
-Inline assembly runs on a device only, and what stands between ``#if`` and ``#endif`` may be another text there. Such
-parts are right when they are those that this package emits, whose texts are pinned by its tests; any other is named.
-The emulator has functions of its own for those parts, so what a text calls must be defined in it, and the architecture
-must have it.
+Inline assembly runs on a device only, and code between ``#if`` and ``#endif`` may differ there. Both are accepted if
+identical to text that this package emits, as its tests pin that; all others are reported. Functions called by the text
+must be defined in it and exist on the architecture, as the emulator uses its own versions of these parts.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Test inputs with one element far above the rest of its row, at another position in each row.
 
-A maximum that is subtracted cancels: softmax of numbers of a middling size is the same whatever was subtracted, until
-one lane, warp or tile that the maximum misses holds a number for which ``exp`` overflows. And the first of many equal
-elements hides the lanes after it.
+A wrong maximum is invisible in softmax of moderate numbers, as the subtracted value cancels, until a lane, warp or tile
+missed by the maximum holds a number whose ``exp`` overflows. Equal maxima would hide the lanes after the first one.
 """
 
 from __future__ import annotations

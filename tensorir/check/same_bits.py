@@ -1,16 +1,16 @@
 """Compares printed CUDA text with its lowered program bit by bit: emulator against interpreter, on arbitrary floats.
 
-The lowered program equals the definition in the prime field (``equivalence.py``), where nothing is rounded; text that
-was printed of it has the same bits. Whose arithmetic that is::
+``equivalence.py`` tests that the lowered program equals the definition in a prime field, without rounding. Here the
+printed text must give the lowered program's bits. Both sides compute::
 
-    +  -  *  /             IEEE 754, each rounds (``-ffp-contract=off``); text that means a fused operation says ``fma``
-    exp tanh pow …         one compiled table that the emulator links and the interpreter calls (``functions.cpp``)
-    products of tensor cores    order and rounding as ``interp/tensor_cores.py`` has them
+    +  -  *  /             IEEE 754, each rounds (``-ffp-contract=off``); fused operations are explicit ``fma``
+    exp tanh pow …         one compiled table, linked by the emulator and called by the interpreter (``functions.cpp``)
+    tensor-core products   order and rounding of ``interp/tensor_cores.py``
     NaN                    any NaN equals any NaN
-    zeros                  differ by their signs; of min and max -0 is less than 0, on both sides
-    atomic sums of floats  have no order: such programs are compared with their definitions instead
+    zeros                  differ by their signs; in min and max -0 is less than 0
+    atomic float sums      have no order: such programs are compared with their definitions instead
 
-The bits are the emulator's. A GPU may contract, has functions of its own, and adds up products in another order.
+The bits are the emulator's. A GPU may contract, has its own functions, and adds up products in another order.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Relative errors explained by rounding, by dtype."""
+"""``tolerance``: the relative error of results that rounding alone explains, by dtype."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""tensorir log: the content of tuning logs."""
+"""tensorir log: lists, shows, counts, merges and compacts the records of tuning logs."""
 
 from __future__ import annotations
 

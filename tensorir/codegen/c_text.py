@@ -1,7 +1,7 @@
 """C text for vector types and operations in the extensions of gcc and clang: typedefs, inline functions, masks.
 
-Vectors are locals and arguments of functions that are inlined; they never cross a call, whose registers would depend on
-what both sides are compiled for. A choice is made by masks, since C has ``? :`` for numbers alone.
+Vectors are only local variables and arguments of inlined functions: passing them to real calls would depend on both
+sides' compiler flags. Selects use masks, since C has ``? :`` for scalars only.
 """
 
 from __future__ import annotations

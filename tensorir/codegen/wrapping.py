@@ -1,10 +1,10 @@
 """Prints signed integer arithmetic that wraps around, where plain C would be undefined on overflow.
 
-Compilers believe that there is nothing beyond it: of ``a + 1 > a`` they make true, of the sign of a sum of two positive
-numbers 0, and of ``a`` and the least number a sum without carry. Where only the bits of such a value matter, because it
-is added to others, stored or shifted to the left, text is as plain as ever; where it is compared, divided, chosen,
-masked, shifted to the right or converted, or the least number is added, it is made of unsigned numbers. So it is where
-it is kept in an array of which the same kernel reads such a value (``looked_at``): compilers see through arrays.
+Compilers assume no overflow: they turn ``a + 1 > a`` into true, the sign of a sum of two positive numbers into 0, and
+drop carries of ``a`` plus the least number. If only a value's bits matter (it is added, stored or shifted left), plain
+text is emitted. If it is compared, divided, selected, masked, shifted right or converted, or the least number is added,
+it is computed with unsigned numbers; also if stored in an array whose elements the same kernel uses in these ways
+(``looked_at``), as compilers track values through arrays.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Base classes of GPU matrix-product engines: order of blocks, split-K, and leftover tiles of the last wave.
 
-A device of so many multiprocessors makes as many tiles at a time; the last wave leaves most of them idle where few
-tiles are left. Osama et al. ("Stream-K", PPoPP 2023) deal iterations instead of tiles out to blocks for what is left.
-Here whole rows of blocks are left, each tile is distributed in equal parts, and a kernel of its own adds these up, so
-that no block waits for another one.
+A wave is one tile per multiprocessor; the last wave leaves many idle if few tiles remain. Stream-K (Osama et al., PPoPP
+2023) distributes the remaining iterations to blocks. Here the remaining tiles are whole rows of blocks, each tile's
+reduction is split in equal parts, and a second kernel adds these up, so that no block waits for another one.
 """
 
 from __future__ import annotations

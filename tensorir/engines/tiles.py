@@ -1,8 +1,8 @@
 """``Tile``: base of engine configurations, with knobs, legality rules and resource use.
 
-The class of an engine's configurations says all that a space is made of: knobs with their values, rules that legal
-configurations keep, and what they take of a device. A tile reads the knobs that it is asked about and no others, so
-that a rule is judged as soon as those that it reads are fixed (``tune.legal``).
+A subclass defines a complete configuration space: knobs with values, rules for legal configurations, and the device
+resources used. Its methods read only the knobs they need, so ``tune.legal`` can test each rule as soon as these knobs
+are fixed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Declarations: placeholder, constant, reduce_axis, scalar, dim, compute."""
+"""Functions that declare tensors, axes and parameters: placeholder, constant, reduce_axis, scalar, dim, compute."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Reductions of data-dependent length: ``k = tir.reduce_axis(P[i + 1] - P[i], most=64)`` in a lambda.
 
-Such an axis is one of ``most`` iterations, with a condition on what is combined. A launch checks that no extent is
-negative or larger, and that terms are elements of what they are read from: loops may then end where the terms end.
+The axis has ``most`` iterations, and a condition on the combined terms. A launch checks that every extent is between 0
+and ``most`` and that all terms are inside the arrays read, so emitted loops may stop at the data-dependent end.
 """
 
 from __future__ import annotations

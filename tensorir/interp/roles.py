@@ -1,8 +1,8 @@
 """Executes warp-specialized roles as threads in the interpreter, with their mbarriers.
 
-Each role runs in a thread of its own, one at a time: it runs until it waits for a barrier, or has released
-something at one; then it is the others' turn, so that what a release allows happens at once, and copies are made as far
-ahead as the barriers allow. What is copied lands as late as the text allows: when somebody waits for it.
+One role runs at a time, in its own thread, until it waits for a barrier or has arrived at one; then the others run. So
+whatever an arrival allows happens at once, and copies run as far ahead as the barriers allow. Copied data arrive as
+late as the text allows: when a role waits for them.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """CUDA tensor-core instructions executed by warps: mma and ldmatrix.
 
-Which lane holds which element is said by the PTX ISA, in the sections on matrix fragments and on ldmatrix. Operands
-come in two orders: the suffix ``nt`` says that a is stored as (m, k) and b as (n, k), as in a BLAS call; registers hold
-the same either way, so that only what fills them differs.
+The PTX ISA (sections on matrix fragments and ldmatrix) defines the lane that holds each element. Operands come in two
+storage orders: suffix ``nt`` means a stored as (m, k) and b as (n, k), as in BLAS calls. Registers are equal for both;
+only the loads that fill them differ.
 
-One pattern serves all types: a register of 32 bits holds ``word`` neighbours along k, four lanes hold four times as
-many, and an instruction adds up those of one or two registers: ``4 * word`` or ``8 * word`` products.
+All types follow one pattern: a 32-bit register holds ``word`` neighbours along k, four lanes hold four times as many,
+and an instruction sums over one or two registers: ``4 * word`` or ``8 * word`` products.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """CUDA instructions of Hopper (sm_90a): wgmma and TMA tile copies.
 
-``wgmma`` multiplies 64 rows by up to 256 columns, both read from shared memory, into the registers of 128 threads,
-asynchronously. A tensor copy (TMA) is asked for by one thread: it moves a tile of an array, with
-zeros where the tile sticks out, and tells a barrier when it is there. Both want rows of 128 bytes whose pieces of 16
-are permuted, so that neither meets bank conflicts (PTX ISA, sections on wgmma.mma_async and cp.async.bulk.tensor).
+``wgmma`` multiplies 64 rows by up to 256 columns, asynchronously, from shared memory into the registers of 128 threads.
+One thread starts a tensor copy (TMA): it moves a tile of an array, with zeros beyond the array's edges, and signals a
+barrier on arrival. Both use rows of 128 bytes with permuted 16-byte pieces, to avoid bank conflicts (PTX ISA, sections
+on wgmma.mma_async and cp.async.bulk.tensor).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """CUDA's stmatrix (sm_90): stores 16-bit results from warp registers to shared memory.
 
-The way back of ldmatrix. Products leave two neighbours of a row in a register; threads that write those themselves take
-four times as many stores, of 4 bytes each. Here each thread points to a row of 16 bytes, and the hardware brings what
-belongs there from the registers of four threads.
+The inverse of ldmatrix. After a product, each register holds two neighbours of a row; direct stores would be 4 bytes
+each, four times as many. With stmatrix, each thread supplies the address of a 16-byte row, and the hardware collects
+the row's elements from the registers of four threads.
 """
 
 from __future__ import annotations

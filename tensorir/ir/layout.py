@@ -1,9 +1,9 @@
 """Buffer layouts as bijective index maps: strides, sizes, swizzles, register fragments.
 
-A layout is bijective: the pieces of each dimension form a chain of divisors from 1 up, the last of them open, so that
-every index has a cell of its own (``chain``). An extent that its blocks do not divide is rounded up. Onto a storage
-dimension pieces that stand plain in others may be xored: a bijection still, over bits (swizzles, as in Zhou et al.,
-"Linear layouts", ASPLOS 2025), which spreads over banks what would meet in one.
+Bijective: the pieces of each dimension form a chain of divisors from 1 up, the last one unbounded, so that every index
+has its own storage element (``chain``). Extents that blocks do not divide are rounded up. A storage dimension may be
+xored with pieces stored unchanged in others, which is bijective on bits and avoids bank conflicts (swizzles, as in Zhou
+et al., "Linear layouts", ASPLOS 2025).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Scopes of evaluation in an expression: everywhere, or under select, ``and`` and ``or`` conditions.
 
-The sides of a select, and the right side of ``and`` and ``or``, are places of their own. Lanes of vectors that a mask
-decides compute both sides, so that these are not.
+Each side of a select, and the right side of ``and`` and ``or``, is a scope. Exception: a select of vectors with a
+vector condition computes both sides in all lanes, so its sides are no scopes.
 """
 
 from __future__ import annotations

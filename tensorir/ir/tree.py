@@ -1,4 +1,4 @@
-"""The node list. Read this file first: everything else is a function over these classes (and their words, words.py).
+"""Classes of IR nodes. Read this file first: everything else is a function over them (and their words, words.py).
 
 Every loop starts at 0 and steps by 1; extents and shapes are expressions. ``//`` and ``%`` have Python's floor
 meaning until lowering proves their operands non-negative. ``==`` of expressions builds a comparison: nodes are told
@@ -657,7 +657,7 @@ class Roles(Stmt):
 
 @node
 class Fact(Node):
-    """The caller's promise of an argument.
+    """The caller's promise about an argument: its alignment, or the range of its elements.
 
     align: bytes of which its address is a multiple, 0 for no promise
     low, high: ``low <= element < high`` for each element, None for no promise

@@ -1,9 +1,9 @@
 """Pass: a reduction over a thread axis becomes per-thread partial results, and a tree that combines them.
 
-Each thread combines its own terms in registers, from the identity on. Then either the threads of a warp pass their
-results on by shuffles, half as many at each step, and warps meet in shared memory once; or all of it happens in shared
-memory, as a tree. Both take about log2(threads) steps and combine in an order that the schedule alone decides, so that
-floats are the same in every run; a combiner that does not commute joins neighbours only.
+Each thread first combines its own terms in registers, starting from the identity. Partial results are then combined by
+shuffles within each warp and once across warps in shared memory, or entirely in shared memory. Both take about
+log2(threads) steps in an order fixed by the schedule, so float results are reproducible; non-commutative combiners join
+neighbours only.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
-"""Turn tails into conditions, and drop those that staged copies make unnecessary.
+"""Pass: turn tails into conditions, and drop conditions made unnecessary by staged copies.
 
-A split that overshoots guards its stages; a box placed by compute_at may overhang its tensor. Here each stage gets the
-conditions that cannot be proved. Then, where a stage fills a buffer that only this block or thread sees, the condition
-need not stand in the hot loop:
+A split may overshoot its extent, and a box placed by compute_at may overhang its tensor. Each stage gets the conditions
+that cannot be proved. If a stage fills a buffer visible only to its block or thread, conditions in hot loops can be
+avoided:
 
-* a copy writes 0 where its source ends instead of skipping (*fill*);
-* a stage whose overshooting iterations only write cells outside the tensor may run them (*overrun*), as long as all
-  that it reads then exists;
-* so may a sum whose overshooting iterations add 0, because both factors come from filled copies (*neutral*).
+* a copy writes 0 beyond the end of its source instead of skipping (*fill*);
+* a stage whose overshooting iterations only write outside the tensor may run them (*overrun*), if everything they read
+  then exists;
+* a sum may run overshooting iterations that add 0, because both factors come from filled copies (*neutral*).
 
-What reaches global memory stays guarded.
+Stores to global memory stay guarded.
 """
 
 from __future__ import annotations

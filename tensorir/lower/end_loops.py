@@ -3,11 +3,9 @@
     for k in 8: if (k < 5) …       ->   for k in 5: …
     for io in 16: if (8*io + ii < n) …   ->   for io in min((n + 7) // 8, 16): if (8*io + ii < n) …
 
-Scheduling and the passes before this one see a loop over a dim as one of its largest extent, whose iterations beyond
-the dim are guarded. A condition that says no more than the new extent goes; others stay, so that a loop that ends later
-than it could is slow, never wrong. Stages are ended by the passes that need to know it before (``stage_end``,
-``early_end``); where data end a loop, the text does it as it is printed (``ended_by_data``): to all that comes before,
-the loop is one of its largest extent.
+In scheduling and earlier passes, a loop over a dim has the dim's largest extent, and guards. A condition implied by the
+new extent is removed; others stay, so a missed shortening costs time but no correctness. Passes that need a stage's
+ends earlier call ``stage_end`` and ``early_end``. Data-dependent ends are applied while printing (``ended_by_data``).
 """
 
 from __future__ import annotations

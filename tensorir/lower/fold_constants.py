@@ -1,9 +1,9 @@
 """Pass: unroll loops that index constant tensors, and fold the coefficients into straight-line code.
 
-A transform by a small known matrix (Winograd's, a filter bank) is worth its zeros and ones only where they are seen:
-``#pragma unroll`` leaves multiplications by them. Here each iteration of such a loop is written out, coefficients 1 and
--1 vanish, choices by coefficients are made, and the terms of one register's sum become one expression. Floats keep
-their bits: 0 * x is NaN where x is infinite; a term vanishes only where the declaration says so (``where=K[k] != 0``).
+Zeros and ones of a small known matrix (Winograd transforms, filter banks) save work only if the code shows them;
+``#pragma unroll`` keeps multiplications by them. Here each iteration of such a loop is emitted separately: coefficients
+1 and -1 vanish, selects by coefficients are resolved, and the terms of one register's sum become one expression.
+Floats keep their bits: 0 * x is NaN for infinite x, so a term vanishes only if declared so (``where=K[k] != 0``).
 """
 
 from __future__ import annotations

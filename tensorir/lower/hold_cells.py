@@ -1,7 +1,7 @@
 """Pass: keep a shared-memory element in a register while a loop accumulates into it.
 
-Compilers for GPUs do not do this where the loop reads other cells of shared memory: they might be the same. Threads
-that update no cell leave it alone: it may be another one's, or none at all.
+GPU compilers do not, if the loop reads other shared-memory elements, which they cannot prove distinct. Threads that
+update no element neither load nor store one: it may belong to another thread, or not exist.
 """
 
 from __future__ import annotations

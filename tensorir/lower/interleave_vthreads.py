@@ -1,11 +1,10 @@
 """Pass: interleave virtual threads in one real thread, statement by statement, sharing work that does not differ.
 
-To whoever schedules, the iterations of a loop bound to ``vthread`` are threads: shared memory is one copy for all of
-them, registers are each one's own, barriers order them. Here they become iterations of one thread that go in step (as
-virtual threads in TVM: Chen et al., OSDI 2018). The loop moves inward, past loops and from one statement to the next,
-until it stands around single stages, and is unrolled there. Stages that do the same in all of them, copies into shared
-memory for instance, run once. A register buffer that each fills in its own way gets a copy for each, numbered by a
-dimension in front.
+In the schedule, iterations of a loop bound to ``vthread`` are threads with common shared memory, own registers, and
+barriers. This pass turns them into iterations of one thread, executed in lockstep (as virtual threads in TVM: Chen et
+al., OSDI 2018). The loop moves inward, past loops and into each statement, until it encloses single stages, and is
+unrolled there. Stages equal in all iterations, such as copies into shared memory, run once. A register buffer filled
+differently by each gets one copy per iteration, as a new leading dimension.
 """
 
 from __future__ import annotations

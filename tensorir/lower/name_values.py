@@ -1,22 +1,21 @@
 """Pass: common subexpression elimination. Text for n distinct operations has O(n) operators.
 
-An expression is a graph of operations: what a lambda uses twice is one node with two readers. Printed as a tree it
-would be written out, and computed, for each of them, and again for each reader of a reader: 2**n times after n rounds
-of ``z = z * z + c``. Here such a node becomes a Let before its statement::
+Expressions are graphs: a value used twice in a lambda is one node with two readers. Printed as a tree, it would be
+emitted and computed once per reader, recursively: 2**n times after n rounds of ``z = z * z + c``. Here such a node
+becomes a Let before its statement::
 
     out[i] = (z * z + c) * (z * z + c) + c   ->   z1 = z * z + c;  out[i] = z1 * z1 + c
 
-A name is computed in the innermost scope in which every reader runs. The sides of a select, and the right side of
-``and`` and ``or``, are scopes: the value of a name that only they read is a select by their condition, so that nothing
-is read, divided or computed where that does not hold::
+A name is computed in the innermost scope that contains all readers. Scopes are the sides of a select, and the right
+side of ``and`` and ``or``. A name read in only one scope is computed under that scope's condition, so that nothing is
+loaded, divided or computed if it does not hold::
 
     where(i > 0, f(A[i - 1]) * f(A[i - 1]), 0)   ->   p = i > 0;  v = where(p, f(A[i - 1]), 0);  where(p, v * v, 0)
 
-Constants, variables, elements in memory, comparisons of these, and index arithmetic of a few operations have no name:
-compilers see that two of them are the same, and texts are read more easily with them. They count in the size of what
-they are operands of, and what has grown past ``VALUE_SIZE`` that way has a name, so that text stays linear in any case.
-Lanes of vectors that a mask decides compute both sides, so that they have no scope of their own. A subexpression that
-is ``TALLEST_VALUE`` has a name even if one other has it alone: compilers nest parentheses to a limit.
+Constants, variables, loads, comparisons of these, and short index arithmetic get no name: compilers recognize equal
+ones, and the text is easier to read. They count in the size of their readers, and an expression larger than
+``VALUE_SIZE`` gets a name, so that text stays linear. Vector selects by mask compute both sides and are no scopes. A
+subexpression of height ``TALLEST_VALUE`` gets a name even with one reader: compilers limit the nesting of parentheses.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """Pass: cut loops at given points into parts with constant sizes, so that no part needs a guard.
 
-A balanced or peeled split leaves an outer loop whose first iterations are longer or shorter than the rest, and
-``partition`` cuts any loop. Each part here becomes a loop of its own around a copy of the body with constant sizes;
-the copies keep the loops' names. A block loop keeps its axis: each block of one work-item chooses the copy of its part
-by a condition (with more work-items that is left undone, guards remain, and the text says so: barriers do not stand
-under conditions).
-Conditions that hold in a part vanish, loops end where their guards end them, and what fills a local buffer is cut to
-the cells that are read there (loop partitioning as in Halide: Ragan-Kelley et al., PLDI 2013, section 4.3; here the
-points are the schedule's, not found by the compiler).
+The first iterations of a loop from a balanced or peeled split are longer or shorter than the rest; ``partition`` cuts
+any loop. Each part becomes a separate loop with a copy of the body of constant sizes; copies keep the loops' names. A
+block loop keeps its axis: each one-thread block selects its part's copy by a condition. Blocks of several threads stay
+uncut, with guards and a comment in the text, since barriers may not be conditional.
+
+In each part, implied conditions vanish, loops end where their guards end them, and fills of local buffers are limited
+to the elements read (loop partitioning as in Halide: Ragan-Kelley et al., PLDI 2013, section 4.3; here the cut points
+come from the schedule).
 """
 
 from __future__ import annotations

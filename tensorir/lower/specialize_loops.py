@@ -1,7 +1,7 @@
 """Pass: duplicate loop bodies into two versions, under a condition and its negation.
 
-Each version stands in a condition of its own, so that what follows from it is known to the later passes: guards,
-bounds and selects vanish there. The copies keep the loops' names; stages and local buffers of the second are new.
+Later passes use each version's condition to remove guards, bounds and selects. Both versions keep the loops' names; the
+second has new stages and local buffers.
 """
 
 from __future__ import annotations

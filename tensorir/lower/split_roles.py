@@ -1,15 +1,14 @@
 """Pass: warp specialization. One warpgroup issues tile copies, the others compute on tiles that have arrived.
 
-Both walk the loops around the pipelined one. A slot of the ring is full when the bytes of its tiles have come, and free
-when every warpgroup that computes has read it; each is told by a barrier of its own, whose phases alternate in parity
-(as in CUTLASS's warp-specialised pipelines). Products are in flight while the next tile is awaited: a slot is free
-again one iteration after its own, the last one of a tile of results before its epilogue.
+Both roles run the loops around the pipelined one. A ring slot is full when the bytes of its tiles have arrived, and
+free when every computing warpgroup has read it. Each of the two events has its own mbarrier per slot, with phases of
+alternating parity (as in CUTLASS's warp-specialized pipelines). Products are in flight while the next tile is awaited:
+a slot is freed one iteration after its own, the last one of an output tile before its epilogue.
 
-With turns, sets of warpgroups compute one tile of results each, one after another, and slots come to them in that
-order (as in CUTLASS's ping-pong kernels). A set begins with its slots when the one before has seen all of its own full,
-which a third kind of barrier tells. That is no courtesy: a barrier's parity tells a phase from the next, not from the
-one after that, so that who comes too early would take a slot of another set for its own. Each set has its own
-copy of other shared memory, such as results on their way out; no order of theirs is needed there.
+With turns (as in CUTLASS's ping-pong kernels), sets of warpgroups alternate: each computes one output tile, and slots
+are filled in that order. A third kind of barrier lets a set begin when all slots of the previous set were full. This is
+necessary for correctness: parity distinguishes a phase from the next but not from the one after that, so an early set
+could mistake another set's slot for its own. Each set has its own copy of other shared memory, such as staged results.
 """
 
 from __future__ import annotations

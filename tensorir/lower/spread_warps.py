@@ -1,8 +1,8 @@
 """Pass: turn statements of a warp into statements of each lane.
 
-Until here a warp is one thread whose registers are one array. Instructions of warps say which lane holds which element
-of their operands (``fragments.py``), so that each lane gets its own small array; loops over single elements run over
-those of the lane that executes them, and instructions that read memory get an address in each lane.
+Before this pass a warp is treated as one thread, and its registers as one array. Warp instructions define the lane
+that holds each operand element, by fragment layouts. After it, each lane has its own smaller array, loops over single
+elements cover only the executing lane's elements, and instructions that read memory get one address per lane.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Checks that every read runs in a thread or block that can see the written element; run after each primitive.
 
-A register belongs to one thread, shared memory to one block, global memory to all; barriers order the threads of one
-block and nothing orders blocks. Primitives that bind, move or stage may break this long after the buffer was made, so
-the whole tree is looked at after each of them.
+A register belongs to one thread, shared memory to one block, global memory to all. Barriers order threads of one block;
+nothing orders blocks. Binding, moving or staging may violate this long after the buffer was created, so the whole tree
+is checked after each of these primitives.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Concurrent trials on several workers: each is sent to a free worker, resent if late, and counted once.
 
-A place is a device, a process or a machine that may die, hang, come and go. It measures one thing at a time. A trial
-whose place is gone, or has not answered for long, is given to another one while the first may still answer: whichever
-answer comes first counts (backup tasks; Dean, Ghemawat: MapReduce, OSDI 2004, section 3.6).
+A worker is a device, process or machine that measures one trial at a time, and may join, leave, hang or die. A trial
+whose worker is gone or late is sent to another worker as well; the first answer counts (backup tasks: Dean and
+Ghemawat, MapReduce, OSDI 2004, section 3.6).
 """
 
 from __future__ import annotations

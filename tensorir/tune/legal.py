@@ -1,10 +1,9 @@
 """Enumerates the legal configurations of a space, pruning by constraints as soon as their knobs are fixed.
 
-Knobs are fixed one after another, all partial configurations side by side in one matrix. A constraint is run
-as soon as the knobs that it reads are fixed, once for each combination of *those* knobs only: what it reads is
-observed, not declared. (The same idea as the chain of trees in ATF, Rasch et al., TACO 2021.) In spaces too large to
-list, knobs that a constraint reads together come one after the other, and where a sample has few legal configurations,
-more are found by small steps from those.
+Knobs are fixed one after another, with all partial configurations as rows of one matrix. A constraint is evaluated as
+soon as the knobs it reads are fixed, once per combination of those knobs; the knobs are observed, not declared (similar
+to ATF's chain of trees: Rasch et al., TACO 2021). In spaces too large to list, knobs read by the same constraint are
+fixed consecutively; if a sample has few legal configurations, more are found by small changes of these.
 """
 
 from __future__ import annotations

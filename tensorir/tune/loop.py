@@ -52,7 +52,7 @@ class _Stop(Exception):  # it ends the search, nothing went wrong
 def search(
     spec: RunSpec, task: Task, bench: Bench, log: Log | None = None, part: SearchPart | None = None
 ) -> TuneOutcome:
-    """Search the spaces of all templates together, as ``spec`` asks for it.
+    """Search the spaces of all templates together with the options ``spec``; returns the outcome.
 
     Of ``spec`` the search goes by ``strategy``, ``seed``, ``trials`` (the defaults and usable earlier records count),
     ``budget_s``, ``started``, ``patience``, ``least_gain``, ``top``, ``stop`` and ``on_trial``, which is called with

@@ -1,8 +1,8 @@
 """XLA FFI (version 0.1) handlers for this folder's loaders, through ctypes; no compiler needed.
 
-XLA calls a function of ctypes, which takes Python's lock in XLA's thread: slower than the library's own by some
-microseconds. It serves OpenCL on processors, where the library cannot be made, and CUDA: there kernels are launched on
-the stream of the call, and nothing waits but for numbers and for indices, which are read. Not yet run on a GPU.
+XLA calls a ctypes function, which acquires the GIL in XLA's thread: some microseconds slower than the compiled library.
+Used for OpenCL on CPUs, where the library cannot be built, and for CUDA, where kernels are launched on the call's
+stream without waiting, except to read scalars and indices. Not yet run on a GPU.
 """
 
 from __future__ import annotations

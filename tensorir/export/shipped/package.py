@@ -1,7 +1,7 @@
 """``__init__`` of this folder as a package: ``import FOLDER`` with the folder's parent on ``sys.path``.
 
-It imports nothing until a name is asked for: ``Program`` of ``loader.py``, or ``Programs`` of ``dispatch.py``; ``call``
-of ``door_jax.py`` where there is one. Where there is ``door_torch.py`` and torch is installed, that one is imported: it
+Names are imported on first use: ``Program`` from ``loader.py`` or ``Programs`` from ``dispatch.py``, and ``call`` from
+``door_jax.py`` if present. If ``door_torch.py`` is present and torch installed, that module is imported at once: it
 registers the operator.
 """
 

@@ -1,4 +1,4 @@
-"""annotate: hints from a closed set of keys."""
+"""annotate: hints on loops for the device compiler, from a closed set of keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""atomic: sums that several threads add to."""
+"""atomic: sums to which several threads add terms by atomic operations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""rfactor, decompose_reduction."""
+"""rfactor, decompose_reduction: partial results of a reduction as a stage, its initialization as a stage."""
 
 from __future__ import annotations
 

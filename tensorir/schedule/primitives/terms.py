@@ -1,8 +1,8 @@
 """keep_term: remove reduction terms that are provably zero, keeping one per axis.
 
-The gradient of a strided convolution spreads its operand with zeros between the elements. Of the taps in each residue
-of the stride all but one meet those zeros alone, and which one follows from the pixel (Dumoulin and Visin, "A guide to
-convolution arithmetic for deep learning", 2016, section 4).
+Example: the gradient of a strided convolution reads its operand with zeros inserted between the elements. Of the taps
+in each residue class of the stride, all but one read only zeros, and the pixel determines that one (Dumoulin and Visin,
+"A guide to convolution arithmetic for deep learning", 2016, section 4).
 """
 
 from __future__ import annotations
