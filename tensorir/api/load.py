@@ -1,8 +1,8 @@
 """Loads a tuned kernel: picks the best usable record, regenerates its source, verifies the digest, builds and checks
 it.
 
-What an earlier process did is not done again (``api.load_cache``), so most of what could do it is imported when it is
-used.
+Results of earlier processes are reused (``api.load_cache``), so modules for the full path are imported only when
+needed.
 """
 
 from __future__ import annotations

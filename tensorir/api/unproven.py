@@ -1,8 +1,9 @@
 """Runs untrusted code in a separate process until it has passed once: edited text, user instructions, imported
 binaries.
 
-It may store anywhere, never end or take all memory: there that is an error with its reason, here it would be the end of
-the session. What has passed is known by all that it depends on (text, launches, device), and runs here from then on.
+Untrusted code may store anywhere, never end or exhaust memory. In the separate process, this gives an error with its
+reason instead of ending the session. Passed code is remembered by all that it depends on (text, launches, device) and
+then runs in this process.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Analysis of how an array index moves with a loop axis: stride, covered box, reuse, vector lanes.
 
-    X[2*i + r, j // 4]      along i: slope (2, 0); along j: no equal steps, but groups of 4 read alike
-                            over i < 8, r < 3: 17 places of the first dimension, which are a box of 17
+    X[2*i + r, j // 4]      along i: slope (2, 0); along j: no constant slope, but 4 iterations read the same element
+                            over i < 8, r < 3: 17 elements of the first dimension, a box of 17
 
-Lowering asks of proved facts (``even``, ``comparison``, ``spaced``: ``arith`` knows the ranges), schedules of what a
-definition says (``slope``, ``alike``, ``Group``), where what is kept within constants, at borders, is taken as it is.
+Lowering uses proved facts (``even``, ``comparison``, ``spaced``, with ``arith``'s ranges). Schedules use the definition
+(``slope``, ``alike``, ``Group``), with clamping to constants at borders ignored.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """tensorir cache: compiled kernels, and their export with a tuning log to another machine of the same device.
 
-Records (data) and machine code travel. Machine code is trusted: whoever may write such a file can run anything in the
-process that loads a kernel from it, digests or not. It is never run before it has been compared with the reference on
-the machine that imports it, and records decide as they do in any log.
+A pack contains records (data) and machine code. Machine code is trusted: the author of such a file can run anything in
+a process that loads its kernels, whatever the digests. No imported kernel is used before it was compared with the
+reference on the importing machine; its records rank as any others in a log.
 """
 
 from __future__ import annotations

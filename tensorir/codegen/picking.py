@@ -1,7 +1,7 @@
 """Vectors of elements with stride 1 or 2, possibly padded with zeros, as shuffles of one or two vector loads.
 
-A border of a padded tensor, or every other pixel of a row: a load and an insert for each lane take longer than one or
-two vector loads and a shuffle.
+Used at borders of padded tensors and for strided rows: one or two vector loads and a shuffle are faster than a load and
+an insert per lane.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """In-register transposition (8x8 in 24 shuffles, or 4x4) of tiles written by rows and read by columns.
 
-A compiler given one lane of each of many vectors extracts and inserts them one by one, which takes four times as long.
+Without it, compilers extract and insert lanes one by one, which takes four times as long.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """C text of float32 math functions for CPUs: polynomials on reduced arguments, scalar or vector of any width.
 
-Each text is written once, in a dialect's own types, choices and bit casts, and computes the same in every dialect and
-width, but for the last bit where compilers choose which products they join with a sum. ``VECTOR_ULPS`` bounds their
-errors, with such products and without; it rests on rounding to nearest and on subnormal numbers, and on nothing that
--ffast-math permits. ``benchmarks/vector_math.py`` fits the coefficients and measures errors over all arguments.
+Each function is written once, with the dialect's types, selects and bit casts. Results agree in all dialects and widths
+up to the last bit, which depends on the compiler's contraction to FMA. ``VECTOR_ULPS`` bounds the errors with and
+without contraction, assuming round-to-nearest and subnormals, but no -ffast-math. ``benchmarks/vector_math.py`` fits
+the coefficients and measures errors over all arguments.
 """
 
 from __future__ import annotations

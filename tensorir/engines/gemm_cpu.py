@@ -1,14 +1,14 @@
 """CPU matrix-product engines (register tiles with packed panels), their cost model and start configurations.
 
-All keep a register tile of a few rows by some vectors of columns: per step of the reduction one broadcast a row, one
-load a vector and a multiply-add for each pair. They differ in how the operands get there:
+All compute a register tile of a few rows by some vectors of columns: each reduction step has one broadcast per row, one
+load per vector, and one multiply-add per pair. They differ in how operands are supplied:
 
-column: the whole reduction in registers; b in panels that are packed inside the block, or by a kernel of its own
-strip:  the reduction in pieces and the sums of a strip of columns in block memory, so that b is read in long runs that
-        are packed per tile of columns, by a kernel of its own, or (small m) not at all
-dot:    vectors along the reduction, for b stored (n, k): dot products of whole rows, b as it is
+column: the whole reduction in registers; b in panels packed inside the block, or by a separate kernel
+strip:  the reduction in pieces, with the sums of a strip of columns in block memory, so that b is read in long
+        contiguous runs; b is packed per tile of columns, by a separate kernel, or (small m) not at all
+dot:    vectors along the reduction, for b stored (n, k): dot products of whole rows, b unpacked
 
-What to start with comes from a small model of a core and of how blocks are dealt to cores; measuring decides.
+Start configurations come from a small model of a core and of the distribution of blocks to cores; measuring decides.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Analytical CPU core model that ranks configurations and chooses the start of a search.
 
-A core multiplies and adds two vectors of 32 bytes a cycle, one or two of 64, each sum ready after four cycles, and
-loads two operands a cycle (Fog, "The microarchitecture of Intel, AMD and VIA CPUs", chapters on Zen and on Haswell and
-later).
+Per cycle, a core performs multiply-adds of two 32-byte vectors, or one or two 64-byte vectors, with a latency of four
+cycles, and loads two operands (Fog, "The microarchitecture of Intel, AMD and VIA CPUs", chapters on Zen and on Haswell
+and later).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Parameters of matrix products (``Gemm``) and convolutions (``Conv``), as engines see them.
 
-Extents are counts of elements. ``on`` tells a problem the core that a CPU template is for.
+Extents are counts of elements. ``on(target)`` adds the core parameters of the CPU that a template is for.
 """
 
 from __future__ import annotations

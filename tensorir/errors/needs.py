@@ -1,7 +1,7 @@
 """Validation of user arguments (``need_int``, ``need_name``, …): return the value or raise with name and expectation.
 
-Python would notice most of these mistakes too, but frames deep inside the package and in words about our internals.
-``error`` is the class to raise, that of the caller's phase.
+Without it, Python would report most of these mistakes deep inside the package, in terms of internals. ``error``: the
+class to raise, the caller's phase.
 """
 
 from __future__ import annotations

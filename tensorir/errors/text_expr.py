@@ -2,8 +2,8 @@
 
 ``"tile <= 4 and mode in ('row', 'col')"  ->  ast.BoolOp(And, [Compare, Compare])``
 
-A language derives from ``ParsedText``: its words, its nodes of ``ast``, its refusals. Names may be any text that it
-takes for one, such as C.i.0: Python's parser sees a placeholder of the same length.
+Each language is a subclass that defines its words, ``ast`` nodes and error messages. Names may be any text accepted by
+the subclass, such as C.i.0: Python's parser gets a placeholder of the same length.
 """
 
 from __future__ import annotations

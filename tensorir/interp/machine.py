@@ -1,8 +1,8 @@
 """Executes blocks of a lowered kernel in NumPy: statements compiled to closures over arrays with one element per
 thread.
 
-Statements are compiled to Python closures once per kernel, as expressions are (``lanes.py``); a loop iteration then
-costs a few NumPy operations on all lanes.
+Each statement is compiled once per kernel, as expressions are (``lanes.py``); a loop iteration then costs a few NumPy
+operations over all threads.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Arithmetics for the interpreter: the device's own, and a prime field in which floats are exact.
 
-In the field of p = 2^31 - 1 sums, products and quotients of "floats" have no rounding, so two programs are equal or
-they are not: the Schwartz-Zippel argument (Schwartz 1980, Zippel 1979) makes random inputs tell different polynomials
-apart with probability 1 - degree / p. Functions such as exp become fixed pseudo-random functions of their argument;
-comparisons order the representatives. Integers and booleans keep their own arithmetic in both.
+In the field of p = 2^31 - 1, sums, products and quotients of "floats" are exact, so results of two programs are equal
+or not. By the Schwartz-Zippel lemma (Schwartz 1980, Zippel 1979), random inputs distinguish different polynomials with
+probability at least 1 - degree / p. Functions such as exp become fixed pseudo-random functions of their argument;
+comparisons order the representatives. Integers and booleans keep their usual arithmetic in both.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Rigorous rounding error bounds per result element, for any summation order, by running error analysis
-(Wilkinson; Higham, "Accuracy and Stability of Numerical Algorithms", 3.3).
+"""Rigorous rounding error bounds per result element, for any summation order, by running error analysis (Wilkinson;
+Higham, "Accuracy and Stability of Numerical Algorithms", 3.3).
 
-A bound for each element tells small results from wrong ones where the largest result says nothing of them: a quotient
-of sums of positive numbers is good to some digits however small it is, and a difference of large numbers is not.
+Per-element bounds detect wrong small results that a bound from the largest result would accept: a quotient of sums of
+positive numbers has a small relative error however small it is, a difference of large numbers has not.
 """
 
 from __future__ import annotations

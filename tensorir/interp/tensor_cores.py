@@ -2,9 +2,9 @@
 
     d = (D)(((double)d + a0 b0) + a1 b1 + …)      in double precision by ascending k, rounded once at the end
 
-The PTX ISA leaves both open, so these are bits of the emulator and of no GPU. ``emulator/instructions.h`` and
-``emulator/wgmma.h`` do in C++ what stands here. An operand of tf32 loses the digits beyond its 11 first; 3xtf32 is
-three such products, each with a rounding of its own.
+The PTX ISA specifies neither, so these bits are the emulator's, not a GPU's. ``emulator/instructions.h`` and
+``emulator/wgmma.h`` compute the same in C++. tf32 operands keep 11 significand bits; 3xtf32 is three such products,
+each rounded.
 """
 
 from __future__ import annotations

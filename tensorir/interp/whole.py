@@ -1,8 +1,8 @@
 """Exact integer arithmetic in doubles, for programs that rely on the order of numbers, which a prime field lacks.
 
-min(a, b) + c is min(a + c, b + c) of numbers, and not of field elements: addition keeps no order of those. Where a
-reduction joins states by both (dynamic time warping, Viterbi, CUSUM), or a step moves one across the other, programs
-are compared on whole numbers so small that nothing is rounded.
+min(a, b) + c = min(a + c, b + c) holds for numbers, not for field elements, as addition does not preserve their order.
+If a reduction's combiner uses both operations (dynamic time warping, Viterbi, CUSUM), or a scheduling step moves one
+across the other, programs are compared on integers small enough for exact doubles.
 """
 
 from __future__ import annotations

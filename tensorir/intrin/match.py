@@ -1,9 +1,9 @@
 """Matches a loop nest against an instruction's definition and finds the operand tiles.
 
-Both sides are reduced to the same form: a set of loops around one statement, its indices linear in the loops. The nest
-is the instruction if some pairing of the loops makes the statements equal, where each operand may stand for a tile of
-any buffer. A tile spans the last dimensions of its buffer, and must move with the paired loops exactly as the operand
-does; what is left of each index, free of those loops, is the tile's first element.
+Both are normalized: a set of loops around one statement, with indices linear in the loops. They match if some pairing
+of the loops makes the statements equal, with a tile of any buffer for each operand. A tile spans the last dimensions of
+its buffer and must move with the paired loops exactly as the operand does; the remainder of each index, free of those
+loops, is the tile's first element.
 """
 
 from __future__ import annotations

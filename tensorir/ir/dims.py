@@ -1,7 +1,7 @@
 """Launch-time extents: dims (Vars with ``bounds``) and expressions of them.
 
-A dim is a Var with ``bounds``. Loops over it have its upper bound for their extent, as constants do; axes and buffers
-keep the expression, so that what runs beyond it is guarded as the iterations of a split that overshoots are.
+Loops over a dim have its upper bound as their constant extent. Axes and buffers keep the expression, so iterations
+beyond it are guarded like those of an overshooting split.
 """
 
 from __future__ import annotations

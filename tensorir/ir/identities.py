@@ -1,8 +1,8 @@
 """Bit-exact algebraic identities, such as x + 0 -> x, with the dtypes for which they hold.
 
-``x op c -> x``, ``x op c -> c`` and their mirror images, where c is a known number: ``ir.build`` folds by them as
-expressions are made, ``lower.fold_constants`` once a constant table has given its numbers. What holds for floats only
-where a side is no -0, and what moves signs, is in ``lower.fold_constants``: ``SIGNS``.
+``x op c -> x``, ``x op c -> c`` and their mirror images, for a constant c. ``ir.build`` folds by them while building
+expressions, ``lower.fold_constants`` after constant tables are substituted. Identities that fail for -0, or that change
+signs, are in ``lower.fold_constants.SIGNS``.
 """
 
 from __future__ import annotations

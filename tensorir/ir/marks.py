@@ -3,9 +3,9 @@
     for i in 12:  # partition at 4   --split by 4-->   for i.0 in 3:  # partition at 1
                                                          for i.1 in 4:
 
-A mark stays where its loop is (``reorder``), goes by its own rules to one of the loops that a ``split`` or a ``fuse``
-makes, or cannot, and then the primitive is refused (``schedule/marks.py``). ``MARK.of(loop)`` is the loop's own, or one
-that says nothing; ``loop.marked(MARK(…))`` is the loop with it.
+``reorder`` keeps a mark on its loop. On ``split`` and ``fuse`` a mark moves to one of the new loops by its own rules;
+if it cannot, the primitive is refused (``schedule/marks.py``). ``MARK.of(loop)`` returns the loop's mark of this class,
+or one without effect; ``loop.marked(MARK(…))`` returns the loop with the mark set.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Processing expressions as graphs: each shared subexpression is visited once, without deep recursion.
 
-Recursive functions of an expression take ``once`` for each distinct node: n nodes cost O(n) calls, however many paths
-lead to them. They go down ``STEP`` levels at a time, so that tall expressions need no deep stack.
+Recursive functions of an expression are memoized by ``once``: n nodes cost O(n) calls, whatever the number of paths.
+They recurse ``STEP`` levels at a time, so tall expressions need no deep stack.
 """
 
 from __future__ import annotations

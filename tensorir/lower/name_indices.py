@@ -1,7 +1,7 @@
 """Pass: name index subexpressions worth computing once; the text gets shorter and shows what moves.
 
-* What several indices of one innermost loop divide becomes ``e``.
-* The part of an address that only the block and thread decide is computed at the top of the kernel.
+* An expression divided by several indices of one innermost loop is named ``e``.
+* The part of an address that depends only on block and thread is computed at the top of the kernel.
 """
 
 from __future__ import annotations

@@ -1,15 +1,13 @@
 """Pass: software-pipeline loops, copying the next tile while the current one is used.
 
-Copies through registers are double-buffered (as in CUTLASS's pipelines through registers, "Efficient GEMM in CUDA",
-section on software pipelining). The first tile is copied before the loop. An iteration then loads what the next one
-needs into registers, does its own work, and stores the registers into the other buffer: the loads are in flight all the
-while, and one barrier an iteration is enough, since nobody reads what is written. Two iterations are written out, so
-that each half knows its buffers.
+Copies through registers are double-buffered ("Efficient GEMM in CUDA", CUTLASS, section on software pipelining). The
+first tile is copied before the loop. Each iteration loads the next tile into registers, computes on the current one,
+and stores the registers into the other buffer. So the loads overlap the computation, and one barrier per iteration is
+enough, as the buffer written is not read. Two iterations are unrolled, so that each half has constant buffers.
 
 Asynchronous copies (cp.async) need no registers and may run further ahead: the buffers are slots of one array, and
-iteration i works on slot i % depth (as in CUTLASS's multistage pipelines). It first waits until its own tile has
-landed, then meets the other threads: now all tiles of this iteration are there, and what it fills next, nobody reads
-any more.
+iteration i uses slot i % depth (CUTLASS's multistage pipelines). The iteration waits for its own tile and then at a
+barrier. After it, all tiles of this iteration are visible, and the slot it refills next is no longer read.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Scans, and non-commutative reductions, within a vector: log2(lanes) steps, each combining lanes with those before.
 
-Hillis and Steele, "Data parallel algorithms", Communications of the ACM 29, 1986. The order of the terms is kept, so
-that any associative combiner will do.
+Algorithm: Hillis and Steele, "Data parallel algorithms", Communications of the ACM 29, 1986. It keeps the order of the
+terms, so the combiner only needs to be associative.
 """
 
 from __future__ import annotations

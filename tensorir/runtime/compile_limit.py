@@ -1,7 +1,7 @@
 """Time limits on compilation, by processes that can be killed.
 
-Compilers that are libraries cannot be ended, so another process compiles long texts first, and runs them once: some
-compile with the first launch. What it leaves in the artifact cache is loaded here.
+Compilers called as libraries cannot be interrupted. So another process compiles long texts first, and runs them once,
+since some compile at the first launch; the result is loaded here from the artifact cache.
 """
 
 from __future__ import annotations

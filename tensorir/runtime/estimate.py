@@ -1,24 +1,24 @@
 """Estimates kernel times by interleaved rounds with a reference kernel; every stored, printed or divided time is from
 here.
 
-Kernels, and the libraries that they are compared with, run in *rounds*, one slot each. A slot is the fastest of a few
-short parts (``timing.slots``): other programs only ever slow a part down, and rarely all of them. Each slot is divided
-by the slot of the *reference kernel* in the same round; the reference is the default of the log's first run. The time
-of a kernel is the median of these ratios times the seconds of the reference, which are the median of its slots when it
-was measured for the first time. So whatever meets both alike (another clock, a neighbour on a shared machine)
-cancels, and all times of a log are seconds of one pace: the machine's when the reference was first measured. ``pace``
-says how much slower it is now. Where there is no reference, the time is the median of the slots themselves.
+Kernels, and the libraries compared with, run in *rounds* of one slot each. A slot is the fastest of a few short parts
+(``timing.slots``): other programs only slow parts down, and rarely all of them. Each slot is divided by the *reference
+kernel*'s slot of the same round. The reference is the default configuration of the log's first run. A kernel's time is
+the median of these ratios times the reference's seconds, the median of its slots when first measured. So disturbances
+of both (another clock, a neighbour on a shared machine) cancel, and all times of a log refer to one pace: the machine's
+when the reference was first measured. ``pace`` is the present slowdown relative to it. Without a reference, the time is
+the median of the slots.
 
-low_s and high_s are order statistics of the ratios times the same seconds: a 95 % interval of the median, whatever the
-noise is like, from six rounds on; of fewer, the range, widened as far as normal noise needs it. The seconds
-of the reference are a unit and have no part in it.
+low_s and high_s are order statistics of the ratios times the same seconds: from six rounds on, a 95 % interval of the
+median for any noise; for fewer, the range, widened as far as normal noise needs it. The reference's seconds are a unit
+and contribute no error.
 
 On two cores with a load of eight, ten rounds of the same kernel scattered by 8 % (standard deviation of log time) and
-their interval held the median of many in 95 of 100 cases; fastest slots scattered by 12 %, fastest slots over the
+their interval contained the median of many in 95 of 100 cases; fastest slots scattered by 12 %, fastest slots over the
 reference's fastest by 15 %.
 
-A part pays for a finish of its own, 15 us of 500 on that machine: times are up to a few percent above those of long
-batches (``timing.measure``), those of all kernels alike.
+Each part includes its own synchronization, 15 us of 500 on that machine: times are a few percent above those of long
+batches (``timing.measure``), equally for all kernels.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Checks a Source against device limits before compiling; computes occupancy.
 
-The device's own runtime is not asked: PoCL builds and runs a kernel with 100 MB of local memory.
+The runtime's own checks are not sufficient: PoCL builds and runs a kernel with 100 MB of local memory.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Fast path for calls on host arrays used in place: cached preparation, recycled result arrays.
 
-A call takes this way only if there is nothing to say about it. In any doubt it takes the long one (``runtime.call``)
-with its checks, copies, warnings and refusals: they are decided there alone.
+It handles only calls that need no check, copy, warning or error; all others go through ``runtime.call``, which alone
+decides on these.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Temporary folders, locked by their process and removed later by others if it is killed.
 
-A process number would not do: numbers are given again, and containers that share a folder have the same ones.
+A process id in the name would not suffice: ids are reused, and containers that share a folder have equal ones.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Parser of ``specialize`` conditions over loop variables and input elements.
 
-Comparisons, and, or, not; + - * // % of loops, by their full names, and numbers; an element of an input, ``mask[C.i]``,
-alone where it is a bool, else compared with a whole number; the one element of an input without axes is ``x[()]``.
+Grammar: comparisons, and, or, not; + - * // % of loops (by full names) and numbers; input elements such as
+``mask[C.i]``, a bool alone or an integer in a comparison; ``x[()]`` for an input without axes.
 """
 
 from __future__ import annotations

@@ -1,13 +1,12 @@
 """Derives the correction of partial results when a running maximum ``m`` changes: exp(old - new) for online softmax.
 
-A sum of terms B(k) exp(x(k) - m), of which ``m`` is the running maximum of x, needs the factor exp(old - new): all that
-has been added up is multiplied by it (online softmax: Milakov and Gimelshein, arXiv 1805.02867; FlashAttention: Dao et
-al., arXiv 2205.14135; rolling update in general: Neptune, arXiv 2510.08726). So does a maximum or a minimum of such
-terms, for a factor above 0 keeps their order; one of x(k) - m + y(k) needs old - new added. It is derived from the
-expression, by the rules below; what they do not cover is refused. They are narrow on purpose. The field in which checks
-are exact knows neither overflow nor a zero that is lost by multiplication, and no order that adding keeps: whether a
-factor is finite and not 0 at each running value, and whether y keeps its digits next to a difference that may be larger
-than the last one, has to follow from the form of the terms.
+Let ``m`` be the running maximum of x. A sum of terms B(k) exp(x(k) - m) is multiplied by exp(old - new) when m changes
+(online softmax: Milakov and Gimelshein, arXiv 1805.02867; FlashAttention: Dao et al., arXiv 2205.14135; rolling update
+in general: Neptune, arXiv 2510.08726). The same holds for a maximum or minimum of these terms, as positive factors keep
+order; for terms x(k) - m + y(k), old - new is added. The correction is derived from the expression by the rules below,
+and other expressions are refused. The rules are deliberately narrow: the prime field of exact checks models neither
+overflow, nor underflow to 0, nor order under addition. So the form of the terms must guarantee that a factor is finite
+and nonzero at all running values, and that y keeps its significand bits next to a difference larger than the last one.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The worker's side of the measuring protocol: framing, start-up guards and the serving loop.
 
-A frame is a 4-byte big-endian length followed by one JSON document in UTF-8. The worker runs code
-that may do anything - user's Python, generated kernels, vendor drivers - so the protocol has
-separate pipes, and everything that code prints goes elsewhere.
+A frame is a 4-byte big-endian length and one JSON document in UTF-8. The worker runs arbitrary code (the user's Python,
+generated kernels, vendor drivers), so the protocol has separate pipes, and output of that code is redirected.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Coordination of processes that tune with the same log: reads their new results, and claims configurations in files.
 
-Each writes the configurations under measurement to a file of its own next to its segment, whole and by renaming: no
-locks, so that it works on network file systems. Of two that claim one at the same time at least one sees the other's
-claim, and gives up. A claim is void once its time limit is over, or its file or its process is gone. A record is in
-the log before its claim ends: claims first, then records, misses nothing.
+Each process lists the configurations it is measuring in its own file next to its segment, replaced atomically by
+renaming: no locks, so it works on network file systems. If two processes claim one configuration at the same time, at
+least one sees the other's claim and withdraws. A claim is void after its time limit, or when its file or process is
+gone. A record is written before its claim ends, so reading first claims, then records, misses nothing.
 """
 
 from __future__ import annotations

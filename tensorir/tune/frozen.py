@@ -1,15 +1,15 @@
 """Frozen choices: a small JSON file of records that pins the kernels to load, whatever is added to the log later.
 
-A JSON object, written and read a record a line: a version-control system shows the changed choice, and a reader needs
-the memory of one record::
+One JSON object with one record per line, so that version control shows changed choices and a reader needs memory for
+one record only::
 
     {"frozen": 1, "sha256": "…", "choices": [
     {"v":2,"kind":"trial",…},
     {"v":2,"kind":"trial",…}
     ]}
 
-``sha256`` is that of the lines between the first and the last, and each record has its own checksum. The same choices
-give the same bytes.
+``sha256`` is the digest of the lines between the first and the last; each record has its own checksum. Equal choices
+give equal bytes.
 """
 
 from __future__ import annotations

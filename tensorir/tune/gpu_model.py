@@ -1,10 +1,10 @@
 """Analytical performance model: seconds of a tiled matrix product on a GPU, from its tiling alone.
 
-Blocks copy tiles of both operands into shared memory, a step of the reduction at a time, and multiply from there. A
-step takes what its busiest part takes: multiply-adds, issue slots, shared memory, the way to the L2 cache. Warps that
-do all of these one after another also wait, for a barrier, their copies and first operands, and other blocks on the
-multiprocessor fill part of that. With too few loads on the way it takes the latency instead. Blocks run in waves; L2
-and DRAM bound all of them together. Used to order configurations; measuring decides.
+Blocks copy tiles of both operands into shared memory, one reduction step at a time, and multiply from there. A step
+takes as long as its busiest resource: multiply-adds, issue slots, shared memory, or L2 bandwidth. If warps do these one
+after another, they also wait for barriers, copies and first operands, which other blocks on the multiprocessor
+partly hide. With too few loads in flight, latency counts instead. Blocks run in waves; L2 and DRAM bandwidth bound the
+whole kernel. The model orders configurations; measuring decides.
 """
 
 from __future__ import annotations

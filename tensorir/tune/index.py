@@ -1,10 +1,10 @@
 """Cache file of a log folder: record fields as columns, and the position of each record's line.
 
-The file may be missing, damaged, of another version or of other segments. Its entry of a segment counts as far as the
-segment is unchanged; the rest is read. It is written again, whole, after much reading, if the folder can be written.
+The file may be missing, damaged, of another version or of other segments. Entries of unchanged segments (or unchanged
+beginnings) are used; the rest of the log is read. After much reading the file is rewritten, if the folder is writable.
 
-One line of JSON (version, segments, columns), then the columns and the words as they are in memory, and the checksum of
-all before it. Nothing in it is executed. A record in use is decoded from its line, by the line's own checksum.
+Format: one line of JSON (version, segments, columns), the columns and words as binary data, and a checksum of both.
+Nothing in it is executed. A record to be used is decoded from its log line, with the line's own checksum.
 """
 
 from __future__ import annotations

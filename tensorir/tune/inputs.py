@@ -1,6 +1,6 @@
 """Test inputs of small integers on which a program's float results are exact, generated reproducibly.
 
-The generator is fixed for ever and tiny: an exported self-test has its own copy and makes the same numbers.
+The generator is tiny and must never change: exported self-tests contain a copy that generates the same numbers.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Creates search strategies by name; wrappers for searches run in time slices.
 
-Each is asked for rows of a pool, which are measured elsewhere, and is told their seconds.
+A strategy proposes rows of a pool (``ask``), which are measured elsewhere, and receives their seconds (``tell``).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Stores the result of a reindexed stage under the new axes, which become the stage's own axes.
 
-What a reindex's loops say once is then what the stage computes, as if it had been declared by the new axes: tiles and
-accumulators are boxes of them. Readers follow; an output of the program is written from there by a stage of its own.
+Afterwards the stage is as if declared with the new axes, so tiles and accumulators are boxes of them. Readers are
+rewritten; an output of the program is copied from the new array by a separate stage.
 """
 
 from __future__ import annotations

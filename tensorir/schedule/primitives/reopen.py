@@ -1,8 +1,8 @@
 """Copies that accumulate a reduction in pieces: loaded before each piece and stored after it.
 
-A reduction in pieces keeps its sums in wider memory from one piece to the next; a tile of them is loaded, accumulated
-and written out once a piece, so that what it reads of the operands stays near (the loop over ``kc`` of Goto and van de
-Geijn, "Anatomy of High-Performance Matrix Multiplication", ACM TOMS 34(3), 2008).
+Sums are kept in wider memory between pieces. In each piece a tile of them is loaded, accumulated and stored, so that
+the operands' piece stays in cache (the loop over ``kc`` of Goto and van de Geijn, "Anatomy of High-Performance Matrix
+Multiplication", ACM TOMS 34(3), 2008).
 """
 
 from __future__ import annotations

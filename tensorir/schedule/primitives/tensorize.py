@@ -1,8 +1,8 @@
 """tensorize: let one hardware instruction perform a nest with the same meaning.
 
-The nest stays in the tree, marked: its loops become INTRIN and its stage names the instruction. So init, footprints,
-scopes, barriers and the interpreter see an ordinary nest; only ``lower/form_instructions.py`` makes it a call, or plain
-loops in a language without the instruction. What later primitives do to the nest must leave it the instruction
+The nest stays in the tree: its loops are marked INTRIN and its stage names the instruction, so init, footprints,
+scopes, barriers and the interpreter treat it as an ordinary nest. ``lower/form_instructions.py`` replaces it by a call,
+or by plain loops in languages without the instruction. Later primitives must keep the nest valid for the instruction
 (``unfit``).
 """
 
