@@ -45,8 +45,8 @@ class Floats:
         """Tolerance relative to the largest result, for ``compare``; most: tolerance on whole numbers;  close: allow
         for ill-conditioned sums
 
-        Tensor cores for tf32 see as many digits of an operand as float16 has, of whole numbers all. Beyond that
-        ``close``, the definition's own change by a last digit counts: sums that cancel.
+        tf32 tensor cores keep 11 significand bits of an operand, as float16; whole numbers lose none. ``close`` adds
+        the change of the definition's result when inputs change in the last bit, for sums that cancel.
         """
         cut = any(".tf32." in name for name in source.instructions)
         usual = max(most or 0.0, tolerance("float16")) if cut else most

@@ -201,9 +201,9 @@ def gone(work: Work, templates: Sequence[str]) -> list[str]:
 def left_out(work: Work, log: str, differences: Differences, stale: int = 0, wrong: int = 0) -> str:
     """Reasons why the workload's records are unusable, to follow "not tuned"; "" if there are none.
 
-    differences: between the circumstances of a record of this definition and the device; none for one that fits
-    stale:       number of records of which this version makes another kernel
-    wrong:       number of records whose kernel does not build here, or computes something else than the reference
+    differences: differences of each record of this definition from the device and versions; empty for a match
+    stale:       number of records for which this version generates another kernel
+    wrong:       number of records whose kernel fails to build here, or gives wrong results
     """
     digest, redefined = compute_digest(work), 0
     apart, failed = dict[str, None](), Counter[str]()

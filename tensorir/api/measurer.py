@@ -400,11 +400,10 @@ class Reference:
         self.chosen: Standard | None = None
 
     def known(self, default: Trial, levels: Sequence[Record]) -> None:
-        """Set candidates for the reference from the log's usable trials; the default or the earliest is preferred, to
-        keep one level of drift.
+        """Set candidates for the reference from the log's usable trials; the default or the earliest is preferred.
 
-        Others are timed with one of them, the default or else the earliest, so that all drifts of the log are on the
-        level of that one's trial; where there is none, with the default once it was measured.
+        All trials of a log are timed with one reference, so their times have the drift level of its trial. Without
+        usable trials, the default becomes the reference after its measurement.
         """
         self._default = key_text([default.template, default.config])
         short = (r for r in levels if r.status == "ok" and r.steady_s < LONG_S)

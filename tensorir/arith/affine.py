@@ -52,10 +52,10 @@ class Arith:
 
     ranges: variable -> inclusive bounds
     facts:  linear forms known to be <= 0
-    tight:  closer bounds of variables that follow from the facts
-    known:  conditions that hold and are no such forms, by their structure (what data is compared with)
-    near:   closer bounds of data, from what it is compared with
-    elements: bounds of the elements of an array, where somebody knows them
+    tight:  tighter bounds of variables, derived from the facts
+    known:  other conditions that hold, by structure (comparisons of data)
+    near:   tighter bounds of loaded data, derived from comparisons
+    elements: bounds of an array's elements, if known
     """
 
     elements: Callable[[Buffer], Interval] | None = None

@@ -20,12 +20,11 @@ def conditional_loads(root: Node, given: Conditions = ()) -> Iterator[tuple[Load
 
 
 def conditional(root: Node, kind: type[E], given: Conditions = ()) -> Iterator[tuple[E, Conditions]]:
-    """Yield (expression, conditions) for every ``kind`` under ``root``: what holds where it is evaluated.
+    """Yield (expression, conditions) for every ``kind`` under ``root``: conditions that hold where it is evaluated.
 
-    The conditions are ``given`` and those of the selects that enclose the expression.
-
-    Of a select's condition that has no simple opposite, the other side learns nothing. A subexpression that has several
-    places is said with the conditions of each that no other one implies, of many with what all have in common.
+    The conditions are ``given`` and those of the selects that enclose the expression. A condition whose negation is not
+    expressible adds none to the other side. A subexpression with several occurrences is yielded once per condition set
+    not implied by another; with many occurrences, once with the common conditions.
     """
     places: dict[Node, list[Conditions]] = {root: [()]}
     for n in reversed(children_first([root], lambda n: n.backwards())):  # all parents first, and else in source order

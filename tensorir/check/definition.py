@@ -57,9 +57,9 @@ def differs_as_class(
 ) -> str:
     """``differs``, with the result remembered: declarations equal up to names are compared once per process.
 
-    A class is what ``key_of`` tells apart: most knobs of a template decide about loops, and nothing that it declares.
+    ``key_of`` identifies the declaration; most knobs of a template change loops only, so configurations share a key.
 
-    key: ``key_of(definition)``, where it is known
+    key: ``key_of(definition)``, if known
     """
     wanted = (key_of(definition) if key is None else key, key_of(outputs), most)
     if wanted not in _told:

@@ -444,11 +444,11 @@ def compare_results(
 ) -> Verdict:  # fmt: skip
     """Compare device results with reference results: bit-equal if both are exact, else within rounding.
 
-    exact: floats are equal to the last bit too (``rounds_last``). Else one of fewer digits than float32 has may be the
-           next one to what it should be, for what is rounded as it is stored; where such are made on the way to results
-           as well, only the largest one's digits count, in sums of such those of the sums
-    bounds: how far each element may be off at most, where that is known (``rounding_of``)
-    error: how far an algorithm may be off, relative to the largest element, where that is more than rounding allows
+    exact:  floats must be bit-equal (``rounds_last``). Else a result with fewer significand bits than float32 may be
+            the neighbouring number, if rounded only when stored. If intermediate results have such a type too,
+            tolerance is relative to the largest element, in sums to the largest sum
+    bounds: allowed difference per element, if known (``rounding_of``)
+    error:  allowed error of an algorithm relative to the largest element, if larger than rounding's
     """
     problems, worst = [], 0.0
     differences = _differences(outputs, got, want, exact, bounds, error)
@@ -541,8 +541,8 @@ class Judged(Protocol):
 def untested(s: Judged) -> str:
     """Return a description of properties that no run of ``s`` tests, each part after a semicolon; "" if none.
 
-    Edited text runs at its own shape alone, where a loop of one iteration carries nothing; an algorithm that
-    approximates subtracts what it has added, which infinities do not survive, and is not asked to.
+    Edited text runs only at its own shape, where one-iteration loops never carry a value. An approximate algorithm
+    subtracts values it has added, so it is not tested with infinities.
     """
     out = []
     if s.edited is not None and (loops := list(single_carries(s.program.body))):

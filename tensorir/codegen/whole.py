@@ -99,15 +99,16 @@ def upper_half(dtype: str, d: Dialect) -> str:
 
 
 def extreme_helper(fn: str, kind: str, lanes: int, bound: float | None, inline: str, d: Dialect) -> tuple[str, str]:
-    """The name and the text of ``min`` or ``max`` of two floats of the C type ``kind``: NaN where one of them is, and
-    -0 is less than 0, so that any order of operands and terms has the same bits.
+    """(name, text) of ``min`` or ``max`` of two floats of C type ``kind``: NaN if either is, and -0 < 0, so that any
+    order of operands and terms gives the same bits.
 
-    bound: the second one, where it is a constant;  inline: what stands before a function of vectors
+    bound: second operand, if constant;  inline: qualifiers of vector functions
 
-    ``b > a ? b : a`` is one instruction of x86, which gives its second operand where one is NaN or both are equal.
-    There a maximum loses its sign if b has none, and a minimum gets one if b has. Where b is NaN, all bits are set:
-    compilers would join a second choice of b with the first one and lose the instruction, and a constant is a masked
-    load, which is slow as long as nobody has touched its page.
+    ``b > a ? b : a`` is one x86 instruction, which returns its second operand if one is NaN or both are equal. In that
+    case the sign of a maximum is cleared if b's is clear, and of a minimum set if b's is set. For NaN b all bits are
+    set:
+    with a second select of b, compilers would merge both and lose the instruction, and a constant would be a masked
+    load, slow until its page is touched.
     """
     if d.family == "cuda" and kind == "float":
         return f"tir_{fn}_float", cuda_extreme(fn)

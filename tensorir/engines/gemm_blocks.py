@@ -179,11 +179,11 @@ class Engine(Tile[Gemm], ABC):
 
     def sums(self, s: BaseSchedule, stage: str = "c", as_matrix: Callable[[str], None] = lambda out: None,
              epilogue: str | None = None) -> Sums:  # fmt: skip
-        """The Sums of a product.
+        """The Sums of a product: stage names and axes for the engine's schedule.
 
-        stage: stage that accumulates over rows i, columns j and terms k;  as_matrix: function that reindexes the output
-               stage to
-               rows and columns;  epilogue: see ``out_stage``
+        stage:     accumulates over rows i, columns j and terms k
+        as_matrix: function that reindexes the output stage to rows and columns
+        epilogue:  see ``out_stage``
         """
         out = out_stage(s, stage, self.scope, epilogue)
         as_matrix(out)

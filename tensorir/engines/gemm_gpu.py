@@ -114,10 +114,9 @@ class WarpTile(Blocks):
     """CUDA-core engine with operands in shared memory per ``bk``, k outermost; a warp computes ``li ri`` rows by ``lj
     rj`` columns.
 
-    Its lanes are a grid of ``li`` x ``lj``, each holds ``ri`` x ``rj`` sums as quads that are apart, so that what a
-    warp reads at once is in different banks and what it writes fills whole sectors (the warp tiles of CUTLASS,
-    "Efficient GEMM in CUDA"). A block has ``wi`` x ``wj`` warps; ``depth`` is that of the pipeline, whose copies are
-    asynchronous with ``in_flight``.
+    Its lanes form a grid of ``li`` x ``lj``. Each has ``ri`` x ``rj`` sums, in quads spread so that a warp's reads hit
+    different banks and its writes fill whole sectors (the warp tiles of CUTLASS, "Efficient GEMM in CUDA"). A block has
+    ``wi`` x ``wj`` warps; ``depth``: pipeline stages; ``in_flight``: copies are asynchronous.
     """
 
     li, ri, rj, wi, wj = Knob(8, 4), Knob(8, 4, 16), Knob(8, 4, 16), Knob(2, 4, 1), Knob(4, 2, 1)

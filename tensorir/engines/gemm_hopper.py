@@ -47,10 +47,9 @@ class HopperTile(Blocks):
     """Hopper engine configuration: a block of ``groups`` warpgroups computes ``64 groups rows`` x ``bn`` elements, 128
     bytes of k at a time.
 
-    groups, rows: warpgroups, and products of 64 rows that each has;  depth: of the ring;  cluster: blocks below each
-    other that bring the tiles of b for all of them;  resident: no more blocks than run at once, each of which walks
-    several tiles;  pingpong: of those tiles each is one warpgroup's, in ping-pong: the results of one leave while the
-    next one multiplies
+    rows: 64-row products per warpgroup;  depth: ring slots;  cluster: blocks along m that share loads of b's tiles;
+    resident: persistent blocks, as many as run at once, each computing several tiles;  pingpong: each tile is computed
+              by one warpgroup, so that one stores results while the next multiplies
     """
 
     groups, pingpong, rows, bn = Knob(2, 1, 3), Knob(0, 1), Knob(1, 2), Knob(256, 128, 192, 64, 160, 224, 96, 32)

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 class Product(NamedTuple):
     """A product for an engine: ``stage`` adds up, over rows i, columns j and terms k, what ``a`` and ``b`` hold.
 
-    out: the stage that takes the sums from there, over the same rows and columns; "" for what ``out_stage`` finds
-    outer: axes of the sums before rows and columns;  a_outer, b_outer: those of them on which an operand depends
-    wide: the type that packed operands are converted to, as the stage does
-    run: steps of the reduction after which places of an operand need to be computed anew; 0 where none do
-    a_copy, b_copy: the stages that pack operands, once there are such
+    out: stage that reads the sums, over the same rows and columns; "" to let ``out_stage`` find it
+    outer: axes of the sums before rows and columns;  a_outer, b_outer: those that an operand depends on
+    wide: dtype that packed operands are converted to, as in the stage
+    run: reduction steps after which an operand's addresses must be recomputed; 0: never
+    a_copy, b_copy: stages that pack operands, once created
     """
 
     stage: str

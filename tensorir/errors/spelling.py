@@ -8,8 +8,8 @@ from collections.abc import Iterable
 def nearest(word: object, legal: Iterable[str], n: int = 1, cutoff: float = 0.6) -> list[str]:
     """Up to ``n`` words of ``legal`` most similar to ``word``.
 
-    Words that one slip of the finger turns into ``word``, however short they are, capitals or not;
-    where there are none, those that difflib finds alike by at least ``cutoff``.
+    First choice: words one typing error away, of any length, ignoring case. If there are none: words with a difflib
+    similarity of at least ``cutoff``.
     """
     from difflib import get_close_matches
 

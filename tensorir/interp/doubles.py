@@ -52,8 +52,8 @@ NOT_OF_NEGATIVES = frozenset({"log", "log2", "sqrt", "rsqrt", "pow"})
 def opaque_combiners(outputs: Sequence[Tensor]) -> dict[str, tuple[str, ...]]:
     """{compute: math functions called by its combiner}, for combiners that call any.
 
-    The field takes a function for pseudo-random values, in which no combiner that calls one is associative: that
-    exp(a - b) exp(b - c) = exp(a - c), by which the states of an online softmax join in any order, does not hold there.
+    In the field a function has pseudo-random values, so combiners that call one are not associative there: the field
+    lacks exp(a - b) exp(b - c) = exp(a - c), by which states of an online softmax combine in any order.
     """
     found: dict[str, tuple[str, ...]] = {}
     for op in computes_of(outputs):
@@ -68,8 +68,8 @@ def apart(got: np.ndarray, want: np.ndarray, most: float | None = None) -> np.nd
     """Boolean array: where floats differ by more than double-precision rounding, or more than ``most`` times the
     largest finite value. NaN equals NaN.
 
-    Not the largest element but the median magnitude of those that differ is what small ones are held against where
-    only rounding counts: -1e30, which stands for a row without keys, would leave all others unseen.
+    The scale for rounding is the median magnitude of the differing elements, not the largest: a -1e30 that stands for a
+    row without keys would hide all other differences.
     """
     size = np.abs(np.where(np.isfinite(want), want, 0.0))
     if most is None:

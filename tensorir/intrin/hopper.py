@@ -182,8 +182,8 @@ def _text(m: Multiplication, n: int, order: str, function: str, in_registers: bo
 def tile_copy(dtype: str, box: tuple[int, ...], blocks: int = 1, pixels: bool = False) -> Intrin:
     """TMA load of a tile of shape ``box`` from an array to shared memory, 0 past the array's end.
 
-    blocks: of the cluster that get it, each at the same place, all of them or one
-    pixels: whether its rows are pixels of images, one after another (the im2col mode of tensor maps)
+    blocks: number of the cluster's blocks that receive it at the same address (multicast): all or one
+    pixels: true if its rows are consecutive pixels of images (the im2col mode of tensor maps)
     """
     s = placeholder(box, dtype, name="s")
     d = _same(s)

@@ -34,8 +34,8 @@ Told = dict[str, tuple[int, str]]
 def told(shapes: Iterable[tuple[str, Sequence[Extent], Sequence[int]]]) -> tuple[Told, list[str]]:
     """Return ({dim: value}, contradictions) derived from argument shapes (name, declared shape, actual shape).
 
-    An extent that is a dim itself comes before all others; where a dim has none, the first ``line`` of it tells it, if
-    some whole number solves that. Everything else is for the caller to compare.
+    A dim is read from an extent equal to it, else from the first ``line`` of it with an integer solution. Other extents
+    are left for the caller to compare.
     """
     places = [(e, n, f"{name}.shape[{d}]") for name, declared, shape in shapes
               for d, (e, n) in enumerate(zip(declared, shape, strict=False)) if isinstance(e, str)]  # fmt: skip

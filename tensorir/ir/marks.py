@@ -178,10 +178,10 @@ class Skipped(RuledMark):
 class Pipelined(RuledMark):
     """Copies into shared memory that run ahead, of a loop with one body.
 
-    depth: pipeline stages; 1: they do not
-    later: these copies are asynchronous (cp.async, TMA), without passing through registers
-    roles: registers of a thread that copies, and of one that computes, where warpgroups of their own make the copies
-    turns: so many sets of the warpgroups that compute take iterations of the enclosing loop alternately (ping-pong)
+    depth: number of pipeline stages; 1: no copy runs ahead
+    later: copies that are asynchronous (cp.async, TMA), without passing through registers
+    roles: (registers per copying thread, registers per computing thread), if separate warpgroups copy
+    turns: number of sets of computing warpgroups, which alternate on iterations of the enclosing loop (ping-pong)
     """
 
     depth: int = 1

@@ -14,9 +14,9 @@ def nests(program: Program) -> tuple[Stmt, ...]:
 def runs_once(program: Program) -> list[bool]:
     """Per kernel, true if one run serves all launches on the same inputs.
 
-    The mark on a buffer is a wish, and primitives after which it would not come true are refused by what this says. A
-    nest qualifies only when all that it leaves to others is marked and written by no other kind of nest, and when it
-    reads nothing but inputs, constants and what such nests wrote.
+    A buffer's ``once`` mark is a request; primitives that would break it are refused by this function. A nest qualifies
+    if all global buffers it writes are marked and written by qualifying nests only, and if it reads only inputs,
+    constants and results of qualifying nests.
     """
     wrote = [set(writes(n)) for n in nests(program)]
     once = [any(b.once for b in made) for made in wrote]

@@ -459,10 +459,10 @@ class Alloc(Stmt):
 class Barrier(Stmt):
     """All threads of the block (of the cluster, if that is a scope) arrive and see earlier writes to the given scopes.
 
-    With no scope but the cluster they meet, and know its barriers, but see nothing that others wrote.
+    With scope "cluster" alone, threads synchronize and see initialized barriers, but no data written by others.
 
-    threads: of the one role that meets here, the first ones of the block; 0 for all
-    turn: which of the role's sets of warpgroups meets, each for itself
+    threads: of the one role that synchronizes, the first ones of the block; 0 for all
+    turn: which of the role's sets of warpgroups synchronizes, each separately
     """
 
     scopes: tuple[Scope, ...] = (Scope.SHARED,)
@@ -570,8 +570,8 @@ class Region(Node):
 class IntrinCall(Stmt):
     """One hardware instruction (``intrin/``): means exactly ``intrin.inline(operands)``.
 
-    signals: the barrier, if one, that is told of the bytes when they have come
-    adds:    of a product, where not always: whether it adds to what its accumulators hold, or to 0
+    signals: barrier to which a copy reports its bytes on arrival, if any
+    adds:    condition, for products that do not always accumulate: true: add to the accumulators, false: overwrite them
     """
 
     intrin: Any

@@ -166,8 +166,8 @@ class Rewriter:
     def on_side(self, cond: Expr, opposite: bool, learn: Callable[[Self], None]) -> Self:
         """This rewriter for one side of a select on ``cond``, where ``learn`` may add assumptions.
 
-        What is read outside of that side as well is rewritten there alone, so that it stays one expression; indices
-        and conditions, of which proofs depend on what holds, are rewritten on each side.
+        Expressions also read outside of that side are rewritten only there, so that they stay shared. Indices and
+        conditions, whose proofs depend on assumptions, are rewritten separately for each side.
         """
         assert self.memo is not None  # selects are met under a statement, or an expression
         place = self.memo.side(cond, opposite)

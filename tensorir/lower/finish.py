@@ -174,7 +174,7 @@ class _Hoist(Rewriter):
 def _in_whole_steps(cond: Expr, arith: Arith) -> Expr:
     """An equivalent condition with fewer variables: ``8*i + r < 24`` with 0 <= r < 8   ->   ``i < 3``.
 
-    g*x + r <= 0 iff x <= floor(-r / g), which does without r where it is the same for every r that there is.
+    g*x + r <= 0 iff x <= floor(-r / g); r is dropped if the right side is equal for all values of r.
     """
     if not isinstance(cond, Binary) or cond.op not in ("<", "<=") or cond.a.dtype != "index":
         return cond

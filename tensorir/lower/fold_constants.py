@@ -71,8 +71,7 @@ class _Expand(Pruner):
     """Rewriter: write out loops that index constants, with ``values`` for their variables, folded coefficients and
     simplified sums.
 
-    All in one walk, however many such loops are nested: of a choice that the values make, the other side is not even
-    looked at.
+    One traversal handles all nested loops; sides of selects excluded by ``values`` are not visited.
     """
 
     def __init__(self, arith: Arith, joined: Joiner, values: Mapping[Var, Expr]) -> None:

@@ -20,8 +20,7 @@ from tensorir.target import Target
 def specialize_loops(program: Program, target: Target) -> Program:
     """Duplicate bodies of specialized loops: ``if (cond) body else body'``; put skipped iterations under a condition.
 
-    gives: no loop has cases, or iterations that are not run; each version of a body is a loop of one iteration in a
-           condition
+    gives: no loop has cases or skipped iterations; each version of a body is a one-iteration loop under a condition
     """
     if not find(program.body, Loop, _has_versions):
         return program

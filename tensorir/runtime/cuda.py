@@ -74,8 +74,8 @@ def load_cupy() -> ModuleType:
 def compile_cubin(text: str, arch: str = "sm_80", options: tuple[str, ...] = (), *, cache: bool = True) -> Cubin:
     """Compile CUDA C++ for ``arch`` ("sm_90a"). Needs no GPU. CompileError ``compile.nvrtc`` carries the log.
 
-    A kernel that says nothing of blocks on a multiprocessor, and of which registers are spilled so that more of them
-    have room, is compiled for one.
+    A kernel without a stated number of blocks per multiprocessor is compiled again for one block if registers are
+    spilled.
     """
     nvrtc, version = _nvrtc()
     arguments = [f"--gpu-architecture={arch}", "--std=c++17", "-lineinfo", "--ptxas-options=-v", *options]

@@ -239,8 +239,8 @@ class CudaModule(CompiledModule):
     def _value(self, m: TensorMap | None, a: Any) -> Any:
         """CuPy's form of an argument: a number as it is, an address, or a map, which it copies at each launch.
 
-        A map is encoded again only where its array is at another address than the last time. The old one is left as
-        it is: a launch that was bound earlier still holds it.
+        A map is encoded again only if its array's address changed. The old map is kept unmodified: launches bound
+        earlier still use it.
         """
         if isinstance(a, np.generic):
             return a

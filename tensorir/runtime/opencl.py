@@ -258,9 +258,9 @@ class OpenCLDevice(Device):
     def in_order(self, arrays: Sequence[object]) -> Iterator[None]:
         """``Device.in_order`` without blocking the host: pending work may depend on a user event set later.
 
-        Pending is what was enqueued on the queue of an array, and its ``events``, where pyopencl keeps those of others.
-        What follows on a queue without order waits by ``events`` alone: with a marker there for each launch, PoCL needs
-        half a minute for a thousand of them.
+        Pending work: commands on an array's queue, and its ``events``, where pyopencl keeps those of other queues. On
+        an out-of-order queue, later commands wait by ``events`` only: with a marker per launch, PoCL takes half a
+        minute for a thousand launches.
         """
         if not arrays:
             yield

@@ -34,8 +34,8 @@ _tidied: set[str] = set()
 class Scratch:
     """A new folder for temporary files, removed by ``close``, with the object, or at the process's end.
 
-    A forked child shares the folder and never removes it. What a killed process leaves is removed by ``tidy`` of the
-    next process that makes one.
+    A forked child shares the folder and never removes it. Folders of killed processes are removed by ``tidy`` when the
+    next Scratch is created.
     """
 
     def __init__(self, name: str = "") -> None:

@@ -30,9 +30,9 @@ def directory() -> Path:
 class DeviceTurns:
     """File lock by which one process at a time, of this user and machine, times kernels on a device.
 
-    device:   what is timed: all processors are one device
-    workload: what for, as others are told
-    wait:     False: start at once, also while another process has its turn
+    device:   what is timed; all processors count as one device
+    workload: name shown to waiting processes
+    wait:     False: start at once, even during another process's turn
 
     >>> with turns.turn(lambda: say("waiting")):
     ...     time_it()
@@ -75,8 +75,8 @@ class DeviceTurns:
     def _take(self, locks: contextlib.ExitStack, waiting: Callable[[], object]) -> None:
         """Acquire the device's file lock; closing ``locks`` releases it.
 
-        Who waits holds a second lock, the queue, which everybody passes: else one that gives up its turn and asks for
-        the next at once would always be first.
+        Waiting processes hold a second lock, the queue. All must acquire it first, so a process that releases its turn
+        and at once asks for another cannot overtake them.
         """
         import fcntl
 

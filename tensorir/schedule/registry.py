@@ -29,11 +29,11 @@ class Primitive:
     """A schedule primitive, as its file registers it.
 
     name:    of the method, and of its steps in traces
-    section: where the reference describes it
-    method:  what ``Schedule`` and ``StageRef`` have under this name
-    word:    first word of the error codes with which it refuses
-    moves:   whether a cell may be written by one thread and read by another afterwards, so that owners are checked
-    step:    whether traces hold it; a composition of others is in them as those
+    section: section of the reference manual
+    method:  method of ``Schedule`` and ``StageRef``
+    word:    first word of its error codes
+    moves:   true if elements may then be written by one thread and read by another, so that ownership is checked
+    step:    true if traces contain it; a composition appears as its component steps
     """
 
     name: str

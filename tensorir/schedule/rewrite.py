@@ -57,9 +57,9 @@ class Declared:
 class Rewrite:
     """Result of a primitive: the rewritten program, and names made and removed.
 
-    new:  names of the loops (or the stage) that it made, in the order the user gets them
-    gone: names that it removed, each with what became of it, for later error messages
-    declared: what the program computes, where that is declared anew
+    new:  names of the created loops (or the stage), in the order returned to the user
+    gone: removed names, each with an explanation for later error messages
+    declared: outputs now computed, if replaced by another declaration
     """
 
     program: Program

@@ -46,8 +46,8 @@ def looks_frozen(file: BinaryIO) -> bool:
 def frozen_records(file: BinaryIO) -> list[Record] | None:
     """Records of a frozen file; None for a file of another kind, its position restored.
 
-    Raises BadRecord for one that is damaged, that a person has rewritten, or that breaks a rule of records (length of
-    a line, depth, equal keys); OtherVersion for one of another version.
+    Raises BadRecord for a damaged or hand-edited file or invalid records (line length, depth, duplicate keys);
+    OtherVersion for a file of another version.
     """
     if not looks_frozen(file):
         return None

@@ -73,20 +73,20 @@ class MatrixProduct:
 
 @dataclass(frozen=True)
 class Tiles:
-    """Tiling of a matrix product on a GPU. A worker makes ``tm`` x ``tn`` of the block's ``bm`` x ``bn``: a thread for
-    "threads", a warp for "mma", a warpgroup for "wgmma".
+    """Tiling of a matrix product on a GPU. A worker computes ``tm`` x ``tn`` of the block's ``bm`` x ``bn``: a thread
+    for "threads", a warp for "mma", a warpgroup for "wgmma".
 
-    depth:      tiles in shared memory, of which all but one are on the way;  copies: whether they are asynchronous
-    cluster:    neighbouring blocks that read one operand's tile together
-    producer:   next to wgmma's workers there is a warpgroup that only copies
-    persistent: blocks stay and take tile after tile;  raster: rows of blocks that run side by side, 1 for row by row
-    vector:     elements of one read of a thread from shared memory;  conflicts: how much longer such reads take;
-                scatter: how much longer copies take, which write there and read global memory
-    splits:     parts of the reduction, each in blocks of its own, whose sums a second kernel adds up
+    depth:      tiles in shared memory, all but one in flight;  copies: true if they are asynchronous
+    cluster:    neighbouring blocks that load one operand's tile together
+    producer:   true if a warpgroup only copies, in addition to wgmma's workers
+    persistent: blocks compute tile after tile;  raster: rows of blocks that run at the same time, 1 for row by row
+    vector:     elements per shared-memory read of a thread;  conflicts: slowdown of these reads by bank conflicts;
+                scatter: slowdown of the copies that write there and read global memory
+    splits:     parts of the reduction in separate blocks, whose sums a second kernel adds up
     turns:      sets of workers that alternate on the tiles of a resident block (ping-pong): one stores, one multiplies
-    registers:  of a thread, where it is known what the compiler made of it
-    slots:      instructions of a copy of 16 bytes, with its addresses and bounds, where warps copy that multiply
-    results:    bytes of shared memory that results leave through, next to the tiles, where warps multiply
+    registers:  per thread, if the compiler's number is known
+    slots:      instructions per 16-byte copy, with address and bounds, if the multiplying warps copy
+    results:    bytes of shared memory for staging results, next to the tiles, if warps multiply
     """
 
     kind: str
@@ -370,10 +370,8 @@ def l2_bytes(p: MatrixProduct, t: Tiles) -> float:
 def dram_bytes(p: MatrixProduct, t: Tiles, gpu: Gpu, held: int) -> float:
     """DRAM bytes read and written: every operand once, and again after eviction from L2; excludes ``read_late_s``.
 
-    Without what ``read_late_s`` has.
-
-    Blocks that run side by side are ``down`` x ``across`` of the grid. B is read again by the next such rows, A by the
-    next such columns, unless half of the cache holds what is in between.
+    Blocks that run at the same time form ``down`` x ``across`` of the grid. Later rows of blocks read B again, later
+    columns A, unless half of the L2 cache holds the data in between.
     """
     grid_m, grid_n, slots = -(-p.m // t.bm), -(-p.n // t.bn), gpu.units * held
     down = min(grid_m, max(t.raster, slots / grid_n))

@@ -118,9 +118,8 @@ def freeze(
 ) -> tuple[list[RankedRecord], list[str]]:
     """(choices that ``load`` makes now, ids of faster but stale records), for pinning by ``tune.frozen``.
 
-    One choice for each workload, definition, device, its limits, driver and versions among the records: what
-    ``best`` gives, except that a record whose source this version does not make (``regenerate``, as for ``verify``)
-    gives way to the next.
+    One choice per workload, definition, device, limits, driver and versions: the result of ``best``, except that
+    records whose source this version no longer generates (``regenerate``, as for ``verify``) are skipped.
 
     workloads: titles; all of the log when empty
     """

@@ -160,11 +160,10 @@ class Pool:
 def encode(values: Sequence[Any]) -> list[Floats]:
     """Columns that place the values of one knob in [0, 1].
 
-    Tile sizes and the like act multiplicatively, so numbers go by their logarithm (log2 ordinals beat one-hot columns;
-    BaCO, arXiv 2212.11142, section 4.2); those at even distances as they are, too. Where whole numbers are not all
-    powers of two, a further column has the power of two that divides them: 96 and 160 are alike in what warps, vectors
-    and sectors make of them, 96 and 97 are not. Tuples of numbers give one column for each place, orders of the same
-    words the position of each word, other words one column for each word.
+    Numbers: their logarithm, as tile sizes act multiplicatively (log2 ordinals beat one-hot columns; BaCO, arXiv
+    2212.11142, section 4.2); evenly spaced ones also as they are. Whole numbers not all powers of two: also their
+    largest power-of-two divisor, as 96 and 160 are alike for warps, vectors and sectors, 96 and 97 are not. Tuples of
+    numbers: one column per position. Permutations: the position of each word. Other words: one-hot columns.
     """
     if len(values) < 2:
         return []

@@ -514,8 +514,8 @@ def _group_gone(pgid: int, seconds: float = 0.5) -> None:
 def any_runs(pgid: int) -> bool:
     """True if a process of the group has not exited, or the system cannot tell.
 
-    One that ended counts in its group until its parent has asked for it. The guardian's is the system's first process,
-    and that of a container may take its time, or never ask.
+    An exited process stays in its group until its parent reaps it. The guardian's parent is init, which may reap late
+    in a container, or never.
     """
     stats = list(Path("/proc").glob("[0-9]*/stat"))
     for stat in stats:

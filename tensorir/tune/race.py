@@ -135,8 +135,8 @@ class Race:
 def reconciled(medians: Sequence[float], standings: Sequence[Standing]) -> list[float]:
     """Seconds of each contestant, from race ratios scaled to the medians measured separately.
 
-    Those medians are seconds but noisy, the ratios are exact but have no unit; the scale is the one that half of the
-    medians exceed.
+    The medians have a unit but are noisy; the ratios are precise but have none. The scale is the median of medians over
+    ratios.
     """
     scale = float(np.median([m / s.ratio for m, s in zip(medians, standings, strict=True)]))
     return [scale * s.ratio for s in standings]

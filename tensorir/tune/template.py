@@ -202,11 +202,9 @@ class OneByOne(Mapping[str, T], Shown):
 class Templates(MutableMapping[str, Template], Shown):
     """Templates by name; automatic ones are created lazily, per kind of target, when one of them or all are requested.
 
-    Loading a tuned kernel asks for one, a schedule for those of a kind of target.
-
-    later: by the kind of target that all of them are written for;  None: there are none
-    alone: those of the later ones that take no time to make, by name, for who asks for one of them
-    lead:  by the kind of target: which one comes first on a target
+    later: {kind of target: function that creates its templates}, None if there are none
+    alone: {name: function} of lazy templates that are quick to create individually
+    lead:  {kind of target: function from a Target to the name of its first template}
     """
 
     def __init__(

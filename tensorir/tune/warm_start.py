@@ -21,11 +21,11 @@ def tables(
 ) -> dict[str, Sequence[Table]]:
     """{template: tables {row: seconds, None if failed}}, one table per other device or shape.
 
-    records:  of any kind; those that ``identity`` accepts are not taken
-    limits:   those of now: failures under lower ones say nothing
-    spaces:   what may be measured here, by template; configurations that are not legal here are left out
+    records:  any; those accepted by ``identity`` are excluded
+    limits:   current limits: failures under lower ones are ignored
+    spaces:   {template: space to measure}; configurations illegal in it are omitted
 
-    Of many tables the largest are taken. What they say is checked by the search against what it measures
+    The largest tables are returned. The search tests their predictions against its measurements
     (``tensorir.tune.bayes``).
     """
     found: dict[str, dict[str, dict[int, float | None]]] = defaultdict(lambda: defaultdict(dict))

@@ -29,15 +29,14 @@ def runs(arch: str, device: tuple[int, int]) -> bool:
 def order(
     images: Sequence[Mapping[str, Any]], texts: Mapping[str, str], device: tuple[int, int]
 ) -> list[tuple[str, Mapping[str, Any] | None]]:
-    """Candidates to load, the best first: the program, and its image, or None for its text.
+    """[(program, image, or None for its text)] to try, the best first; RuntimeError if nothing runs.
 
     images: {"kind": "cubin" or "ptx", "arch", "file", "program"}
     texts:  architecture that each program's text was made for, "tuned" first
     device: compute capability, major and minor
 
-    The exact cubin, then the newest PTX that is not above the device, then the text, of the tuned program before the
-    portable one; at one level what uses all of an architecture (sm_90a) before what later ones run too. RuntimeError
-    where nothing runs.
+    Order: the exact cubin, the newest PTX not above the device, the text; the tuned program before the portable one;
+    architecture-specific code (sm_90a) before generic code.
     """
     own = 10 * device[0] + device[1]
     rank = {program: n for n, program in enumerate(texts)}

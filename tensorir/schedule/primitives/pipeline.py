@@ -56,8 +56,7 @@ def pipeline(self: S, axis: Name, depth: int = 2, async_: bool = False, roles: M
            ``axis``: while one set stores what an iteration gave, the next one multiplies (ping-pong)
     The tree keeps one body with a mark. Raises ScheduleError: ``pipeline.async``, ``pipeline.cpu``, ``pipeline.depth``,
     ``pipeline.no-copies``, ``pipeline.parts``, ``pipeline.roles``, ``pipeline.serial``, ``pipeline.symbolic-extent``,
-    ``pipeline.turns``;
-    primitives that come later may raise ``pipeline.lost``.
+    ``pipeline.turns``; primitives that come later may raise ``pipeline.lost``.
     """
     loop, history = self._loop(axis), self._history
     need_int("depth", depth, 1)

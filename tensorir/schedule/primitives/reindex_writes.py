@@ -197,8 +197,8 @@ def _with_readers(program: Program, d: Domain, new: Mapping[Buffer, Buffer]) -> 
 def _whole(iters: Sequence[Iter]) -> Arith:
     """Facts about a stage's axes for computing where it reads; axes of one value are not folded away.
 
-    Once such axes are fused with others it is a quotient, which makes the sum one loop again: i of i//28 * 28 + i%28.
-    Tiles of it may have more rows than one, beyond the end, which must not all be the same.
+    Fused with other axes, such an axis is a quotient needed to rebuild the original index: i from i//28 * 28 + i%28.
+    Tiles may overshoot to further values of it, which must stay distinct.
     """
     return Arith({it.var: (0, max(most(it.extent), 2) - 1) for it in iters})
 

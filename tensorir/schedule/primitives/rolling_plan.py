@@ -59,8 +59,8 @@ class RollingPlan:
     """Plan of ``rolling``: reductions ``targets`` are updated online in loop ``at``, by the running values of reduction
     ``m``.
 
-    through: stages between, which compute from m what targets read, in their order
-    cells:   the box of m's dimensions in one iteration of ``at``;  piece: that of its reduced axes
+    through: intermediate stages, in order, that compute values read by targets from m
+    cells:   box of m's dimensions in one iteration of ``at``;  piece: box of its reduced axes
     """
 
     index: Index
