@@ -78,8 +78,8 @@ class ReferenceKernel:
         """True if interleaved samples rule out that the candidate reaches ``best_s`` (drift-corrected seconds), with a
         generous margin.
 
-        Of the candidate's samples the fastest counts, and the machine is taken to be as slow as for the reference's
-        slowest one; and the candidate may yet be faster than its fastest sample by as much as that is than its slowest.
+        Assumptions in favour of the candidate: its fastest sample counts, at the machine's slowest pace among the
+        reference's samples; and it may improve on its fastest sample by the ratio of its slowest to its fastest.
         """
         if min(len(own), len(others)) < NOISE_SLOTS:
             return False

@@ -72,7 +72,7 @@ class Candidate:
             self.learn(check=replace(before, ok=True, shapes=(*shapes, *before.shapes)))
 
     def learn(self, **known: Any) -> None:
-        """Update fields of ``known``."""
+        """Set the given fields of ``known``, the facts for the candidate's record."""
         self.known = replace(self.known, **known)
 
     def checked(self, ok: bool, max_err: float | str | None, shape: str) -> None:

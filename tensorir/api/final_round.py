@@ -237,7 +237,7 @@ def _in_turn(
 ) -> tuple[list[Estimate], list[Estimate]]:  # fmt: skip
     """(estimates of the finalists, estimates of the libraries) from interleaved rounds with the reference.
 
-    Without a reference all are paired with the first finalist, and of the present pace.
+    Without a reference, all are paired with the first finalist, and times are those of the present pace.
     """
     if not runners:
         return [], []

@@ -72,10 +72,9 @@ def versions_of(device: Mapping[str, object], search: bool = True) -> dict[str, 
 
 
 def identity_of(work: Work, device: Mapping[str, object], search: bool = True) -> RunIdentity:
-    """RunIdentity of this workload's records on a device (``describe``); search: include versions of the search's
-    libraries
+    """RunIdentity of this workload's records on a device (``describe``).
 
-    search: with the versions of what searched, which records say and no comparison asks for
+    search: include versions of the search's libraries, stored in records but never compared
     """
     return RunIdentity(work.title, compute_digest(work), device, versions_of(device, search))
 
@@ -166,9 +165,7 @@ A_WORD = 10.0
 
 def distance(a: str, b: str) -> float:
     """Distance of two shapes of an operator, by titles: sum of |log((x + 1) / (y + 1))| over numbers, 10 for each other
-    difference.
-
-    A word or switch that differs, or a parameter that only one of them has, counts 10.
+    difference (a word, a switch, or a parameter of only one of them).
     """
     mine, theirs = _parameters(a), _parameters(b)
     return sum(_apart(mine.get(k, ""), theirs.get(k, "")) for k in mine.keys() | theirs.keys())

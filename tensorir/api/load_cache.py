@@ -144,7 +144,7 @@ def _digest(path: Path) -> str:
 def source_key(work: Work, record: Record, target: Target) -> str | None:
     """Cache key of a record's source; None if dependencies are unknown (a user's template function).
 
-    Templates of this package are part of its state; a user's function can call anything.
+    This package's templates are covered by its state in the key; a user's function can call anything.
     """
     try:
         template = work.templates.get(record.template)
@@ -209,7 +209,7 @@ def check_key(work: Work, program: CompiledProgram, max_error: float | None) -> 
     """Cache key of a check against the reference (machine code excluded); None if uncacheable, as for a user's
     reference.
 
-    A user's reference can call anything; without one the declarations themselves are evaluated.
+    A user's reference function can call anything. Without one, the declarations are evaluated, and are part of the key.
     """
     if work._reference is not None and not ours(work._reference):
         return None

@@ -60,7 +60,7 @@ def near_choices(identity: RunIdentity, log: str) -> list[list[NearestShape]]:
 def near_records(identity: RunIdentity, log: str) -> list[Record]:
     """Records on this device of the few nearest shapes that differ in numbers only.
 
-    Of the folders of other shapes only the first record is read, for a log may be long and a search starts with this.
+    Other shapes' folders are judged by their first record: a log may be long, and searches begin with this call.
     """
     folders = Path(log).glob(f"{slug(identity.workload).rpartition('-')[0]}-*/")
     titles = {folder: next((r.workload for r in LogReader(folder).records()), "") for folder in folders}

@@ -125,8 +125,8 @@ class Schedule(Exportable, BaseSchedule):
     def _again(self, wanted: str) -> ExportProgram:
         """This schedule lowered for target ``wanted``; see ``ExportProgram.again``.
 
-        Targets of another kind of device are refused, except C, and so is edited text. Where lowering refuses, and a
-        workload's template made the schedule, that workload's default for the target is given.
+        Refused: targets of another kind of device, except C, and edited text. If lowering fails for a schedule from a
+        workload's template, the workload's default for the target is returned.
         """
         to = Target.parse(wanted)
         to = replace(to, precise_math=to.precise_math or self.target.precise_math)

@@ -58,7 +58,7 @@ class ShapeResult(Shown):
     def comparable(self, choice: RankedRecord | None) -> float:
         """Seconds of a choice, comparable with ``best_s`` and not below it; inf for None.
 
-        What was not in the final round that timed the best must win by as much as such times may err.
+        A choice timed outside of the best's final round counts as faster only beyond the error of such times.
         """
         if choice is None:
             return math.inf

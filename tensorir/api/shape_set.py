@@ -196,9 +196,7 @@ class _SetRun:
         """Open a shape's session when it is first needed; stop waiting at the budget's end, unless nothing is known
         yet.
 
-        It is not waited for beyond the budget's end, unless nothing is known yet: something is always measured.
-
-        Where the device or the workers went away since the first one, that is the end of the run and not an error.
+        If the device or the workers have disappeared since the first session, the run ends without an error.
         """
         try:
             shape.open(self._shared, self._time(self.end) if self.end and self._any() else None)

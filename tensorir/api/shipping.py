@@ -24,7 +24,7 @@ def again_of_work(
     """Function from a target name to this configuration's ExportProgram for it; falls back to the workload's default
     there.
 
-    Where its schedule cannot be lowered so, it gives the workload's default there, which ``about`` says.
+    ``about`` of the program tells whether it is the default.
     """
 
     def again(wanted: str) -> ExportProgram:

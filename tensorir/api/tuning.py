@@ -188,7 +188,7 @@ def refuse_options(work: Work, spec: RunSpec) -> None:
 def _restricted(work: Work, conditions: Sequence[str], templates: Sequence[str], target: Target) -> dict[str, Space]:
     """{template: space} under the user's conditions; emptied spaces are dropped while others remain.
 
-    A condition that fits none is refused; templates of which nothing is left are left out while there are others.
+    A condition that applies to no template is refused.
     """
     spaces: dict[str, Space] = {
         n: t.space_for(target) for n, t in suiting(work.templates, target) if not templates or n in templates
@@ -276,8 +276,6 @@ def current(
 def _asked(some: Sequence[Record], our: bool) -> Iterator[list[Record]]:
     """Yield batches of a template's records whose source is to be remade, fastest first: ``REMADE_OF_PACKAGE`` for the
     package's own, then ``REMADE_OF_OTHERS`` while sources changed.
-
-    First ``REMADE_OF_PACKAGE`` for one of ours, then, as long as they have changed, ``REMADE_OF_OTHERS``.
     """
     told = filter(_can_be_told, some)
     few = list(islice(told, REMADE_OF_PACKAGE)) if our else []

@@ -480,8 +480,8 @@ def undisturbed() -> Iterator[None]:
     """Context manager around a user's template: restores working directory, environment, limits and timers; raises
     LeftRunning.
 
-    A copy of this process that comes back from the template (``os.fork``) ends here: both would answer the supervisor.
-    Raises LeftRunning.
+    A forked copy of this process (``os.fork``) that returns from the template is ended here, as both would answer the
+    supervisor.
     """
     owner, before, threads, children = os.getpid(), _state(), set(threading.enumerate()), _children()
     try:

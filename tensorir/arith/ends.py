@@ -68,7 +68,7 @@ def of_data(cond: Expr, var: Var | None = None) -> bool:
 def data_end(cond: Binary, var: Var, arith: Arith) -> Expr | None:
     """End from loaded values implied by ``step * var + others < data``: ``(data - others + step - 1) // step``.
 
-    It is negative where they end all iterations. None where an index may not hold what is computed.
+    Negative if no iteration runs. None if the computation might overflow the index type.
     """
     axis = _axis(cond)
     step, rest = even(axis, var, arith) or (0, None)

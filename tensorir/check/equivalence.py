@@ -112,7 +112,8 @@ def _scanned(op: Compute) -> set[Var]:
 def awkward_shapes(s: BaseSchedule) -> list[dict[Var, int]]:
     """Extents per axis for tests: each tile size and its neighbours (+1, -1), 1, a prime; small enough to interpret.
 
-    Axes are varied together, so that a few shapes cover every class of tail; the first two tell them apart.
+    All axes vary at once, so that few shapes cover every class of tail; the first two shapes have different extents on
+    different axes.
     """
     least = _least_extents(s)
     axes = {name: (v, most(as_expr(n))) for name, (v, n) in axes_of(s.began_with).items() if v in least}

@@ -334,9 +334,9 @@ class _KernelText:
     def _around(self, head: str, params: list[str], shared: list[str], top: list[str], body: list[str]) -> str:
         """The body as a function with target attributes, followed by the kernel that calls it.
 
-        What a kernel is compiled for is not its author's to say, that of a function is. Group indices and block memory
-        exist in kernels only. The function is not static: PoCL would put the address of block memory, one for all
-        blocks, into a function that it knows to be called once.
+        Attributes select the instruction set of functions, but not of OpenCL kernels. Group indices and local memory
+        exist only in kernels. The function is not static: PoCL would put a fixed address of local memory, common to all
+        blocks, into a function called once.
         """
         k, index = self.k, self.d.types["index"]
         inner = [f"{self.d.space[b.scope]}{self._element(b)} *restrict {self.names.buffer(b)}" for b in k.shared]

@@ -258,7 +258,7 @@ class Blocks(Engine):
     def worth_parts(self, expected: Callable[[Config], float]) -> int:
         """Number of reduction splits with the least modelled time, 1 unless a second kernel pays off.
 
-        Where rows and columns are no fewer than terms, smaller tiles would fill the device as well.
+        1 also if rows and columns are at least as many as terms: smaller tiles would fill the device as well.
         """
         if self.p.k <= max(self.p.m, self.p.n):
             return 1
@@ -281,8 +281,8 @@ class Blocks(Engine):
     def walked(self, s: BaseSchedule, outer: Sequence[str]) -> str:
         """Fuse the block loops ``outer`` into one, traversed in bands of ``raster`` rows for L2 locality; returns it.
 
-        Bands of ``raster`` rows are walked column by column: blocks that run side by side form a square rather than a
-        row, and read fewer rows of one operand and columns of the other, which stay in the L2 cache.
+        Bands are traversed column by column, so concurrent blocks form a square rather than a row. They read fewer
+        distinct rows of one operand and columns of the other, which stay in the L2 cache.
         """
         *batch, bi, bj = outer
         if self.raster == 1:

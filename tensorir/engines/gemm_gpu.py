@@ -228,9 +228,10 @@ def _quads(axis: str, tile: int, threads: int, bk: int, along_k: bool) -> str:
     """Layout text of an axis read in register tiles: quads of all threads interleaved and swizzled, free of bank
     conflicts.
 
-    A warp writes 32 vectors of four, along the axis, or along k and then element by element. Their places in eight
-    groups of four banks take three bits: low bits of ``axis/4``, of which some are in the order anyway, and where it
-    writes along k, bits of ``k/4`` in what is left of the three.
+    A warp writes 32 vectors of four elements, along the axis, or along k elementwise. Three bits select one of eight
+    groups
+    of four banks: low bits of ``axis/4``, partly given by the order already; for writes along k, the remaining ones are
+    bits of ``k/4``.
     """
     groups = tile // 4
     if tile % 4 or tile == 4:

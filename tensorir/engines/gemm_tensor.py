@@ -60,8 +60,8 @@ class TensorTile(Blocks):
     """Tensor-core engine configuration: operands in shared memory per ``bk``; each warp computes ``wm`` x ``wn`` of the
     block's ``bm`` x ``bn``.
 
-    ``depth`` is that of the pipeline, of which copies are asynchronous with ``in_flight``; ``staged``: 16-bit results
-    leave by way of shared memory
+    depth: pipeline stages;  in_flight: copies are asynchronous;  staged: 16-bit results are stored through shared
+           memory
     """
 
     bm, bn, wm, wn = Knob(128, 64, 256), Knob(128, 64, 256), Knob(64, 32, 16), Knob(32, 64, 16)
@@ -255,8 +255,8 @@ def swizzled(row: int, m: Multiplication, number: str = "r") -> str:
     """Layout text of rows of ``row`` elements with 16-byte chunks swizzled by the row number, free of bank conflicts
     over eight rows.
 
-    Eight pieces fill the 32 banks. A row of eight or more is permuted by its number; of shorter ones several are
-    side by side, and the next bits of their number permute them (as CUTLASS's swizzles of 32, 64 and 128 bytes).
+    Eight chunks fill the 32 banks. A row of eight or more chunks is permuted by its number. Shorter rows lie several to
+    a 128-byte line, and are permuted by the next bits of their number (as CUTLASS's swizzles of 32, 64 and 128 bytes).
     """
     pieces = row // m.row
     if pieces < 2 or pieces & (pieces - 1):

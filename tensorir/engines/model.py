@@ -148,8 +148,8 @@ def panel_step(
 def crowding(rows: int, pitch: int) -> float:
     """Slowdown factor of reading ``rows`` rows ``pitch`` bytes apart, from cache set conflicts.
 
-    Multiples of large powers of two lead to the same few sets of the first-level cache, of which each holds 8 lines
-    (64 sets of 64 bytes on all that this was tried on). The slope is measured: 14 rows 4 KiB apart, 1.75 times as long.
+    Pitches with large power-of-two factors map to few sets of the first-level cache, each with 8 lines (64 sets of 64
+    bytes on all tested CPUs). The slope is measured: 14 rows 4 KiB apart take 1.75 times as long.
     """
     lines = 8 * (4096 // max(64, math.gcd(pitch, 4096))) - 1 if pitch else rows
     return 1.0 + 0.1 * max(0, rows - lines)

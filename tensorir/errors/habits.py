@@ -117,10 +117,11 @@ _CLASSES: dict[type[TensorIRError], type[TensorIRError]] = {
 def answers(error: type[TensorIRError] = DeclarationError) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Return a decorator for public functions that turns Python's argument errors into ``error``.
 
-    Arguments that the function does not take are answered from the table (``argument.call``). Refused are arguments
-    that no validation can look at without failing: nested too deeply (``argument.nested``), larger than memory
-    (``argument.memory``), text that no file system or compiler takes (``argument.text``), objects whose own special
-    methods raise (``argument.raised``). Any other error is left as it is: what a user's function raises, and our bugs.
+    Unknown arguments get an answer from the table of habits (``argument.call``). Arguments that break validation itself
+    are
+    refused: nested too deeply (``argument.nested``), larger than memory (``argument.memory``), text not encodable
+    (``argument.text``), objects with failing special methods (``argument.raised``). Other errors pass unchanged: those
+    of the user's functions, and bugs of this package.
     """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:

@@ -132,8 +132,7 @@ def _again(part: ExportProgram, language: str, needed_by: str, to: Sequence[str]
 def by_language(to: str | Sequence[str], language: str | None = None) -> dict[str | None, list[str]]:
     """{language: destinations}, None for those that take any; a destination with several languages appears under each.
 
-    A destination for several languages is under each; ``language`` leaves one. Raises ExportError as ``export`` does
-    for unknown destinations.
+    language: the only key to keep. Raises ExportError as ``export`` does for unknown destinations.
     """
     to = destinations(to)
     if language is not None:

@@ -248,7 +248,7 @@ class Intrin:
     def inline(self, regions: tuple[Region, ...]) -> Stmt:
         """Definition of a call on ``regions``, as loops around a Store.
 
-        Regions may be those of a schedule, one index per dimension, or flattened ones with strides.
+        Regions have one index per dimension, as in a schedule, or one flattened index with strides.
         """
         onto = _Onto(dict(zip(self.operands, regions, strict=True)))
         fresh: dict[Var, Expr] = {x.var: x.var.replace() for x in self.loops}  # several calls may stand in one program

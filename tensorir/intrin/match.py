@@ -210,7 +210,7 @@ class _Unify:
             raise NoMatch(f"{tile.name} would stand for two tiles, of {old.buffer.name} and {buffer.name}")
 
     def _box(self, tile: Buffer, want: tuple[Expr, ...], buffer: Buffer, have: tuple[Expr, ...]) -> None:
-        """``access`` for a tile that may span any dimensions of an array, in order."""
+        """Like ``access``, for a tile that may span any dimensions of an array, in order."""
         if tile.dtype != buffer.dtype:
             raise NoMatch(f"{tile.name} of {self.intrin.name} is {tile.dtype}, {buffer.name} is {buffer.dtype}")
         row = as_int(buffer.shape[-1]) * DTYPES[buffer.dtype].bits // 8

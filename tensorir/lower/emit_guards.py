@@ -319,7 +319,8 @@ class _Guards(Rewriter):
     def _fills_zero(self, n: Stage, conds: list[Expr]) -> set[int]:
         """Dimensions of a TMA-copied tile that are 0 past the stage's end, as the array ends there as well.
 
-        An array may extend past the part that the stage copies, where a definition that takes a part of it was inlined.
+        The array may be longer than the stage's part of it, if a slicing definition was inlined; TMA then copies its
+        elements.
         """
         held: list[Expr] = []
         for g in conds:

@@ -248,7 +248,8 @@ def _from_dlpack(name: str, given: Any) -> Argument:
 def _wrapper(given: Any) -> Wrap | None:
     """Function that converts results to the user's library; None without ``from_dlpack``.
 
-    What DLPack does not say of a NumPy array, such as bfloat16, goes by ``asarray`` where the library has that
+    NumPy arrays that DLPack cannot describe, such as bfloat16, are converted by the library's ``asarray`` if it has
+    one.
     """
     space = given.__array_namespace__() if hasattr(given, "__array_namespace__") else None
     for home in (space, sys.modules.get(type(given).__module__.split(".")[0]), type(given)):

@@ -77,7 +77,8 @@ def _too_long(name: str, nbytes: int) -> CompileError:
 def need_end(source: Source, device: Device) -> None:
     """Return once a child process has compiled this text in time, for compilers in libraries.
 
-    Short texts, and those shown before, need no proof. Other faults there are left to the compilation here.
+    Short texts, and those that passed before, are not tested. Compile errors are left to the compilation in this
+    process.
     """
     nbytes = len(source.text.encode())
     if nbytes <= LONG_TEXT or device.target.language == "c" or WORKER_VARIABLE in os.environ:

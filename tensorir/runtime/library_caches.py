@@ -28,7 +28,7 @@ def pocl_cache() -> Path:
 def pocl_files(folder: Path) -> Iterator[tuple[Path, bool]]:
     """Yield (file, true if complete) of binaries in PoCL's cache, judged by ELF headers.
 
-    What it is still writing, or was when its process ended, has another name and is never loaded.
+    Files that PoCL is writing, or left unfinished, have other names and are never loaded; they are not listed.
     """
     for place, _, names in os.walk(folder):
         for name in names:
@@ -83,7 +83,7 @@ def ensure_cache(variable: str, default: str) -> None:
     """Point environment variable ``variable`` to a private folder if its present folder, or ``default``, is not
     writable.
 
-    That is one of this user alone, for the kernels in it are run. Without any, nothing is changed.
+    Private to this user, since the kernels in it are executed. If no such folder is available, nothing changes.
     """
     folder = Path(os.environ.get(variable) or os.path.expanduser(default))
     try:

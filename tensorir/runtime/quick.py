@@ -55,8 +55,6 @@ class _Made:
 class Results:
     """Pool of arrays for one output: reuses one that nobody references, else allocates. Callers hold the program's
     lock.
-
-    Whoever takes one holds the lock of the program.
     """
 
     def __init__(self, param: Param, share: Callable[[Any, bool], object]) -> None:

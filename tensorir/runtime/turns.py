@@ -47,7 +47,7 @@ class DeviceTurns:
     def turn(self, waiting: Callable[[], object]) -> Iterator[None]:
         """Context manager: wait for the turn and hold it; ``waiting`` is called while another process has it.
 
-        Where there is no place for a lock, or the system has none, nobody waits.
+        Without a writable folder or file locks on this system, it returns at once.
         """
         if self._name in _held:
             yield

@@ -48,7 +48,7 @@ def card(kind: str, title: object, *parts: object) -> Html:
 
 
 def code(text: object) -> Html:
-    """Inline code."""
+    """HTML of ``text`` as inline code."""
     return Html(f"<code>{html(text)}</code>")
 
 
@@ -92,7 +92,7 @@ def wide(body: Html) -> Html:
 
 
 def fold(title: object, body: object) -> Html:
-    """Collapsible section."""
+    """HTML of a collapsible section."""
     return Html(f'<details class="tir-fold"><summary>{html(title)}</summary>{html(body)}</details>' if body else "")
 
 

@@ -73,7 +73,7 @@ class PoolSearch:
     def take_over(self, times: Mapping[int, float | None]) -> None:
         """Record times of earlier runs: all rows count as seen, and of many only the fastest and a sample as results.
 
-        A model of thousands takes minutes, and learns from the fastest and from a sample what it would from all.
+        A model of thousands of rows takes minutes to fit, and predicts no better than one of this selection.
         """
         self._catch_up()
         rows = np.array([row for row in times if 0 <= row < len(self.pool)], dtype=np.int64)

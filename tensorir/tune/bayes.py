@@ -104,7 +104,7 @@ class Bayes(PoolSearch):
     def load(self) -> bool:
         """Import scikit-optimize unless done, which may take seconds; True if it is available.
 
-        Without one, the search continues as a climber does, with one warning.
+        Without it, the search continues by hill climbing, after one warning.
         """
         if self._missing is None:
             self._missing = missing()

@@ -68,8 +68,7 @@ def open_again(record: Record | TrialEnd, now: Limits | None = None) -> bool:
     """True for a failure that may not recur under limits ``now`` (None: the usual ones), so the configuration is
     measured again.
 
-    A timeout is one if more time is allowed now, missing memory if there is more now; endings by the machine or
-    somebody else (a full disk, a kill) always are: another run measures it again. None: the usual limits.
+    Timeouts: if more time is allowed now. Out of memory: if more memory is allowed now. A full disk or a kill: always.
     """
     status = record.status
     if status in TRANSIENT:

@@ -173,7 +173,7 @@ class Flights:
     def ask(self, message: Mapping[str, object], remaining_s: float | None, late_s: float | None = None) -> Reply:
         """Send one request to any free worker and return the reply; only while no trial is in progress.
 
-        After ``remaining_s`` seconds the answer is ``cancelled``. Raises PlacesLost like ``collect``.
+        After ``remaining_s`` seconds the reply is ``cancelled``. Raises PlacesLost like ``collect``.
         """
         assert not self.under_way
         key = object()

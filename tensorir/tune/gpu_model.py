@@ -240,8 +240,8 @@ def block_cycles(
 def busy_cycles(t: Tiles, step: Mapping[str, float]) -> float:
     """Cycles of a step if other blocks hide all latencies that they can.
 
-    wgmma and the copies of a producer run concurrently with the warps. Without one, no other block fills the wait at
-    the start of a step: that is what Triton's steps of 32 and of 64 terms show, no benchmark of instructions.
+    wgmma and a producer's copies run concurrently with the warps. Without a producer, other blocks do not hide the wait
+    at the start of a step, as measured for Triton kernels with 32 and 64 terms per step.
     """
     if t.kind == "wgmma":
         return max(step.values()) + (0.0 if t.producer else STEP_WAIT_CYCLES)
@@ -268,8 +268,8 @@ def loop_slots(p: MatrixProduct, t: Tiles) -> float:
 def issue_cycles(p: MatrixProduct, t: Tiles, gpu: Gpu) -> float:
     """Issue cycles of one step: multiply-adds, operand reads, copies with addresses, loop overhead.
 
-    Each word that a thread reads takes a slot, however many an instruction reads: registers are written word by word.
-    So 8x16 tiles keep 84 % of the slots for multiply-adds, which is what a profile of cuBLAS's kernel has.
+    Each 32-bit word read by a thread takes one slot, also in vector loads, as registers are written word by word. So
+    8x16 tiles keep 84 % of the slots for multiply-adds, as in a profile of cuBLAS's kernel.
     """
     warps = t.threads / 32
     loop = warps * loop_slots(p, t)
@@ -287,8 +287,8 @@ def issue_cycles(p: MatrixProduct, t: Tiles, gpu: Gpu) -> float:
 def shared_cycles(p: MatrixProduct, t: Tiles, gpu: Gpu) -> float:
     """Shared-memory cycles of the reads and writes of one step.
 
-    Copies that are not asynchronous pass twice, from the cache to registers and from there. A warp of tensor cores
-    reads its operands once; wgmma reads A and B for every 64 rows.
+    Synchronous copies count twice: from cache to registers and from registers to shared memory. A warp using mma reads
+    its operands once; wgmma reads A and B once per 64 rows.
     """
     written = copied_bytes(p, t) * (1 if t.copies else 2)
     if t.kind == "threads":

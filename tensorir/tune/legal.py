@@ -247,7 +247,7 @@ def _grown(
 ) -> Rows:
     """Further legal rows found by deterministic changes of one or two knobs of known ones.
 
-    Two, because where a product or a sum is given, no single knob can be changed.
+    Two, since under a constraint on a product or sum no single knob can change.
     """
     rng = np.random.default_rng(0)
     known = dict.fromkeys(map(tuple, rows.tolist()))

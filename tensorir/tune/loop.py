@@ -307,7 +307,7 @@ class _Search:
         """Measure on several workers concurrently until a stop condition, the default first and alone; started trials
         are awaited.
 
-        Once something says stop, what has been started is still waited for, until the budget's end.
+        They are awaited until the budget's end at most.
         """
         wanted, over = self._wanted(), None
         try:

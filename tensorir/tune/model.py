@@ -138,7 +138,7 @@ class Model:
 class Guided(Model):
     """A Model whose trend predicts log seconds (``Guide.trend``), with prior residual ``MODEL_ERROR``.
 
-    What differs from the trend is about ``MODEL_ERROR``, as far as few results do not say otherwise.
+    With few results, the residual's standard deviation is about ``MODEL_ERROR``; more results revise it.
     """
 
     def _beyond_trend(self, timed: Mapping[int, float]) -> Floats:
@@ -190,8 +190,8 @@ def standard(y: Floats) -> Floats:
 def response(times: Sequence[float | None]) -> Floats:
     """Values for the process: log seconds with the slow half compressed; failures as the slowest success.
 
-    Times span two orders of magnitude and only the fast end matters; without the squashing the model spends
-    its length scales on how bad the bad ones are.
+    Times span two orders of magnitude, and only fast ones matter; uncompressed, the length scales would fit differences
+    between slow configurations.
     """
     return squashed(np.array([np.nan if t is None else np.log(t) for t in times], dtype=np.float64))
 

@@ -543,8 +543,9 @@ def pidfd(pid: int) -> int | None:
 def bound_memory(nbytes: int) -> None:
     """Limit this process to ``nbytes`` beyond its present private memory, where supported.
 
-    A runaway candidate then gets an error instead of bringing the machine down. Private writable memory counts, address
-    space reserved by drivers does not. Out of memory, the system ends this process first.
+    A candidate that exceeds it gets an error, instead of exhausting the machine. Private writable memory counts;
+    address space reserved by drivers does not. If the machine's memory is exhausted, the system kills this process
+    first.
     """
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
         file.write("1000")

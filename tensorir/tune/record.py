@@ -325,7 +325,7 @@ def seal(said: Mapping[str, object]) -> Json:
 def encode(record: Record) -> bytes:
     """Return the log line of a record; BadRecord if too long to be read back.
 
-    The bytes that the checksum covers with it as the last key, so that a reader sums the line as it is.
+    The checksum is appended as the last key, so that a reader can verify the line's bytes without encoding it again.
     """
     return sealed(codec.encode(record))
 

@@ -372,8 +372,8 @@ def open_regular(path: Path) -> BinaryIO:
 def _in_batches(entries: Iterator[LogLine]) -> Iterator[LogLine]:
     """The same entries, created in batches of up to ``BATCH_BYTES`` bytes that the garbage collector does not rescan.
 
-    Whoever keeps records keeps a hundred containers of each, and the cyclic garbage collector would visit them several
-    times over while they pile up: for a large log twice the work of reading it.
+    A kept record has a hundred containers, and Python's cyclic collector would visit them repeatedly as they
+    accumulate, which doubles the time to read a large log.
     """
     limit, failed, ended, ours = 0, None, False, None
     while not ended:

@@ -57,7 +57,7 @@ def compiled(command: Sequence[str], sources: Mapping[str, bytes], extra: Sequen
 def library(manifest: Mapping[str, Any] | None = None) -> Path:
     """Path of this folder's shared library, built now if missing.
 
-    It is made in this folder, or in the user's cache where that cannot be written. ImportError says why there is none.
+    It is built in this folder, or in the user's cache if the folder is read-only. ImportError if it cannot be built.
     """
     about = (manifest or json.loads((HERE / "manifest.json").read_text(encoding="utf-8")))["library"]
     find_driver(about.get("host", ""))
