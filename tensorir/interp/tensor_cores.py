@@ -19,7 +19,10 @@ Rounding = Callable[[np.ndarray], np.ndarray]
 
 @dataclass(frozen=True)
 class TensorCore:
-    """Rounding in one matrix instruction: per product, the rounding of named operands."""
+    """Hardware products that make up one instruction (three in 3xTF32), each with functions that round its operands.
+
+    products: per hardware product, {operand name: rounding function}; operands not named stay exact
+    """
 
     products: tuple[Mapping[str, Rounding], ...]
 

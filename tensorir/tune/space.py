@@ -191,10 +191,12 @@ class Space(Handle, Shown):
         return self._derived(values, self.where)
 
     def when(self, **conditions: Predicate) -> Space:
-        """The same space with knobs that mean something under a condition only: ``when(depth=lambda c: c["staged"])``.
+        """The same space with conditional knobs: ``when(depth=lambda c: c["staged"])``, ``depth`` matters only if
+        staged.
 
-        Elsewhere such a knob has its first value, so that what is one schedule is one configuration; restricting or
-        pinning it to another value leaves the configurations in which it means something.
+        Where the condition fails, the knob has its first value, so that each schedule is one configuration. Restricting
+        or
+        pinning the knob to another value keeps only configurations in which it matters.
         """
         where = dict(self.where)
         for name, condition in conditions.items():

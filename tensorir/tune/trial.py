@@ -187,10 +187,10 @@ class Peer:
 class FinalRound:
     """Result of a final round: finalists and libraries, timed interleaved.
 
-    results:  one for each finalist, in order, from interleaved runs; a finalist that turned out wrong or crashed has
-              that status. Whose ``race`` does not call it slower than another ties with the best
-    baseline: the fastest library of the same round, of those in ``against``
-    load:     what else the machine did meanwhile
+    results:  Outcome of each finalist, in order; status tells if it turned out wrong or crashed. A finalist that its
+              ``race`` does not call slower than another ties with the best
+    baseline: the fastest library of ``against`` in the same round
+    load:     load of the machine by other processes meanwhile
     """
 
     results: tuple[Outcome, ...]
