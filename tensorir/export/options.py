@@ -130,9 +130,11 @@ def _again(part: ExportProgram, language: str, needed_by: str, to: Sequence[str]
 
 
 def by_language(to: str | Sequence[str], language: str | None = None) -> dict[str | None, list[str]]:
-    """{language: destinations}, None for those that take any; a destination with several languages appears under each.
+    """{language: destinations that take it}; keys: languages that are the only one of some destination, or None if
+    there are
+    no such languages.
 
-    language: the only key to keep. Raises ExportError as ``export`` does for unknown destinations.
+    language: instead, one entry with all destinations. Raises ExportError as ``export`` does for unknown destinations.
     """
     to = destinations(to)
     if language is not None:
