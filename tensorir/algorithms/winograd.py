@@ -39,6 +39,11 @@ def error_bound(m: int, r: int) -> float:
     return _ERROR[m, r]
 
 
+def allowed_tiles(r: int, max_error: float) -> list[int]:
+    """Return the sizes of tiles for filters of r taps whose ``error_bound`` is within ``max_error``."""
+    return [m for m in SIZES.get(r, ()) if error_bound(m, r) <= max_error]
+
+
 def matrices(m: int, r: int) -> tuple[Matrix, Matrix, Matrix]:
     """Return ``(AT, G, BT)`` with ``y = AT ((G g) * (BT d))`` for m outputs of a filter g of r taps over d, which is
     m + r - 1 long.

@@ -62,7 +62,8 @@ class Work(Handle, Shown):
         if not isinstance(name, str) or not name.strip() or len(name) > 1000:
             raise refuse(DeclarationError, "workload.name", f"a workload's name is a short text, not {shown(name)}")
         if templates is None:
-            templates = Templates({}, {kind: functools.partial(_automatic, outputs, kind) for kind in ("cpu", "gpu")})
+            ruled = functools.partial(_automatic, outputs, 0.0 if max_error is None else max_error)
+            templates = Templates({}, {kind: functools.partial(ruled, kind) for kind in ("cpu", "gpu")})
         if not isinstance(templates, Templates) and (not isinstance(templates, Mapping) or not templates):
             raise refuse(DeclarationError, "workload.template", "a workload needs at least one template")
         self.name = name
@@ -303,7 +304,7 @@ def _counts(e: Binary) -> bool:
     return e.op in ("+", "-", "*", "/", "min", "max") and e.dtype != "index"
 
 
-def _automatic(outputs: Tensor | Sequence[Tensor], kind: str) -> Mapping[str, Template]:
+def _automatic(outputs: Tensor | Sequence[Tensor], max_error: float, kind: str) -> Mapping[str, Template]:
     from tensorir.automatic.plan import FULL_TARGETS, auto  # all primitives and passes: loading a kernel has no use
 
-    return auto(outputs, FULL_TARGETS[kind])
+    return auto(outputs, FULL_TARGETS[kind], max_error=max_error)

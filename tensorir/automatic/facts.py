@@ -197,11 +197,13 @@ class Wishes:
     precision: of products of float32 on GPUs: "fp32", "tf32" or "3xtf32"
     constants: names of inputs that never change: their packing is done once for all launches
     any_order: sums of floats may meet in any order on GPUs, so that two runs differ in the last bits
+    max_error: error relative to the largest result that parts which compute otherwise may have; 0: there are none
     """
 
     precision: str = "fp32"
     constants: tuple[str, ...] = ()
     any_order: bool = False
+    max_error: float = 0.0
 
 
 NO_WISHES = Wishes()

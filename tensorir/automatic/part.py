@@ -31,12 +31,14 @@ class Part(ABC, Shown):
     rule:   the name of the rule
     reason: why the rule claims them, with numbers; the trace says it with every step
     needs:  what a target must have besides, such as "sm_80"
+    approximate: whether it computes in another way than declared, with rounding of its own: never the default
     plainest: whether nothing plainer is left to try, so that no length of text is too much
     """
 
     rule: ClassVar[str]
     plainest: ClassVar[bool] = False
     needs: str = ""
+    approximate: bool = False
 
     def __init__(self, graph: Graph, anchor: Nest, target: Target, names: Sequence[str] = (), reason: str = "") -> None:
         self.graph, self.anchor, self.target, self.reason = graph, anchor, target, reason
@@ -71,6 +73,11 @@ class Part(ABC, Shown):
     def space(self) -> Space:
         """Its configurations."""
         return Space(where=self.where(), default=self.start(), **self.knobs()).expecting(self.expected())
+
+    @property
+    def alone(self) -> bool:
+        """True when a definition has no other stages."""
+        return self.names >= {*self.graph.nests}
 
     def knobs(self) -> Mapping[str, Sequence[object]]:
         """The knobs with their values, those to start with first."""

@@ -16,7 +16,7 @@ from tensorir.automatic.rules.inline import inlined
 from tensorir.engines.problems import PRECISIONS
 from tensorir.errors import CompileError, Problem, ScheduleError, TensorIRError, refuse
 from tensorir.errors.habits import answers
-from tensorir.errors.needs import need_choice
+from tensorir.errors.needs import need_choice, need_number
 from tensorir.expr.program import as_outputs
 from tensorir.expr.tensor import Tensor
 from tensorir.ir.build import as_int
@@ -83,13 +83,16 @@ class Plan:
         """The requirement on a target: of architectures the latest."""
         return max((p.needs for p in self.parts), key=lambda n: (len(n), n))
 
+    @property
+    def approximate(self) -> bool:
+        """True when a part computes in another way than declared, with rounding of its own."""
+        return any(p.approximate for p in self.parts)
+
     def schedule(self, s: BaseSchedule, config: Config) -> BaseSchedule:
         """Schedule the definition for a configuration."""
         for part in self.parts:
             part.declared(s, self._own(part, config))
-        for name, why in self.inlined:
-            with s.because(f"inline: {why}"):
-                s.compute_inline(name)
+        _inline(s, self.inlined)
         for part in self.parts:
             part.steps(s, self._own(part, config))
         self._ahead(s)
@@ -168,6 +171,13 @@ class _Named(dict[str, Any]):
         return self.config[self.called(knob)]
 
 
+def _inline(s: BaseSchedule, stages: Sequence[tuple[str, str]]) -> None:
+    """Inline stages, each with the reason."""
+    for name, why in stages:
+        with s.because(f"inline: {why}"):
+            s.compute_inline(name)
+
+
 def default_plan(outputs: Sequence[Tensor], target: Target) -> Plan:
     """The first of ``plans``, without the others."""
     return next(_plans(outputs, target))
@@ -197,14 +207,15 @@ def _plans_by(
     proved: set[Hashable],
 ) -> Iterator[Plan]:  # fmt: skip
     """Plans that begin with parts of the rules ``whole``; what is ``refused`` or ``proved`` to work is added there."""
-    s = BaseSchedule(outputs, target)
-    claims = _Claims(s.fork(), Graph(s.program, wishes), refused, proved)
+    plain = BaseSchedule(outputs, target)
+    s = plain.fork()
+    claims = _Claims(plain, plain, (), Graph(s.program, wishes), refused, proved)
     first = claims.claimed(whole, ())
     if whole and not first:
         return
     kept = frozenset().union(*(p.names for p in first))
     done = tuple(inlined(s, kept))
-    claims = _Claims(s, Graph(s.program, wishes), refused, proved)
+    claims = _Claims(plain, s, done, Graph(s.program, wishes), refused, proved)
     parts = claims.claimed(RULES, first)
     if not parts:
         return
@@ -218,12 +229,15 @@ def _plans_by(
 class _Claims:
     """The claims of rules on the stages of a program.
 
-    begun:   its schedule, in which some stages are inlined;  refused: what does not work is added here
+    plain:   its schedule as it is declared;  begun: the same with the stages ``inlined``
+    refused: what does not work is added here
     proved:  keys of parts that work, whatever the names of their stages: networks repeat their layers
     made:    the parts that a rule offers for a stage, as far as anybody asked;  tried: whether parts work
     """
 
+    plain: BaseSchedule
     begun: BaseSchedule
+    inlined: tuple[tuple[str, str], ...]
     graph: Graph
     refused: list[Refusal]
     proved: set[Hashable]
@@ -231,12 +245,13 @@ class _Claims:
     tried: dict[Part, bool] = field(default_factory=dict)
 
     def claimed(self, rules: Sequence[Rule], given: Sequence[Part]) -> tuple[Part, ...]:
-        """Parts for all stages that are not in those ``given``, of the first rule that takes each."""
+        """Parts for all stages that are not in those ``given``, of the first rule that takes each as it is declared."""
         parts = list(given)
         for anchor in reversed(self.graph.nests.values()):
-            if all(anchor.name not in p.names for p in parts) and (
-                part := next(self.offered(rules, anchor, parts), None)
-            ):
+            if any(anchor.name in p.names for p in parts):
+                continue
+            exact = (p for p in self.offered(rules, anchor, parts) if not p.approximate)
+            if part := next(exact, None):
                 parts.append(part)
         return tuple(parts)
 
@@ -285,12 +300,13 @@ class _Claims:
         return type(part), part.name, part.target, stages, tuple(part.space.default.items())
 
     def _lowers(self, part: Part) -> bool:
-        s = self.begun.fork()
         try:
             if (key := self._key(part)) in self.proved:
                 return True
+            s = self._declared(part)
+            before = s.program
             part.steps(s, part.space.default)
-            module = lower(_changed(self.begun.program, s.program, s.target), s.target)
+            module = lower(_changed(before, s.program, s.target), s.target)
             if not part.plainest and (length := length_of(module)) > MAX_NODES:
                 message = f"{length} nodes with what is unrolled; a start that compiles in seconds has {MAX_NODES}"
                 raise refuse(CompileError, "compile.time-limit", message, hint="fewer iterations unrolled")
@@ -299,6 +315,15 @@ class _Claims:
             return False
         self.proved.add(key)
         return True
+
+    def _declared(self, part: Part) -> BaseSchedule:
+        """A schedule for the steps of a part, where its start is declared as the part declares it."""
+        s = self.plain.fork()
+        part.declared(s, part.space.default)
+        if not s.trace:
+            return self.begun.fork()
+        _inline(s, self.inlined)
+        return s
 
 
 def _changed(before: Program, after: Program, target: Target) -> Program:
@@ -315,13 +340,15 @@ def _changed(before: Program, after: Program, target: Target) -> Program:
 
 @answers(ScheduleError)
 def auto(
-    outputs: Tensor | Sequence[Tensor], target: str | Target = "opencl", precision: str = "fp32"
+    outputs: Tensor | Sequence[Tensor], target: str | Target = "opencl", precision: str = "fp32", max_error: float = 0.0
 ) -> Mapping[str, Template]:
     """Templates that schedule ``outputs`` on a target, made from the declaration alone, the default first; the others
     are made when they are asked for.
 
     target:    plain "opencl" is this machine's processor, as for ``auto_schedule``
     precision: of products of float32 on GPUs, as in ``tir.ops.matmul``: "fp32", "tf32" or "3xtf32"
+    max_error: error relative to the largest result, up to which there are approximate templates as well, such as
+               Winograd's of convolutions, after those that compute as declared
 
     Each is an ordinary template: a function of a schedule and a configuration, and a space with named knobs.
     Without a schedule written by hand, rules claim stages (``tensorir/automatic/rules``): what is cheap is inlined,
@@ -329,14 +356,15 @@ def auto(
     reproducible: no rule adds floats atomically.
     """
     need_choice("precision", precision, PRECISIONS, ScheduleError)
-    return templates_of(as_outputs(outputs), target_here(target), Wishes(precision))
+    most = need_number("max_error", max_error, 0)
+    return templates_of(as_outputs(outputs), target_here(target), Wishes(precision, max_error=most))
 
 
 def templates_of(made: Sequence[Tensor], wanted: Target, wishes: Wishes) -> Mapping[str, Template]:
     """The templates of ``auto``, for a workload's wishes."""
     known = functools.lru_cache(maxsize=8)(lambda t, _: plans(made, t, wishes))  # those of other names are equal
 
-    def template(name: str, needs: str) -> Template:
+    def template(name: str, first: Plan) -> Template:
         def plan(on: Target) -> Plan:
             found = known(on, on.name)
             if name not in found:
@@ -345,10 +373,11 @@ def templates_of(made: Sequence[Tensor], wanted: Target, wishes: Wishes) -> Mapp
             return found[name]
 
         return Template(
-            lambda s, c: plan(s.target).schedule(s, c), lambda on: plan(on).space(), (wanted.kind,), needs=needs
-        )
+            lambda s, c: plan(s.target).schedule(s, c), lambda on: plan(on).space(), (wanted.kind,),
+            first.approximate, first.needs,
+        )  # fmt: skip
 
-    found = OneByOne(lambda: ((n, template(n, plan.needs)) for n, plan in known(wanted, wanted.name).items()))
+    found = OneByOne(lambda: ((n, template(n, plan)) for n, plan in known(wanted, wanted.name).items()))
     next(iter(found))  # an error, where there is none
     return found
 

@@ -9,7 +9,6 @@ from tensorir.expr.tensor import Tensor
 from tensorir.ops.common import Named, Written, by_rules, those
 from tensorir.ops.conv_tensor import ImageTile, forward_shape
 from tensorir.ops.conv_weight import FilterTile
-from tensorir.ops.winograd_gpu import FusedTile, WinogradTile
 
 WARPGROUPS = "gpu_tile_wgmma"
 """The template of products by warpgroups, which comes before those that are written by hand."""
@@ -41,20 +40,18 @@ def written(shape: Conv, made: str) -> tuple[dict[str, Template], dict[str, Temp
     if made == "x":
         f = forward_shape(shape)
         return _fitting(f, gpu_tensor=ImageTile) if f else {}, {}
-    if made == "w":
-        return _fitting(shape, gpu_tensor=FilterTile), {}
-    fitting = _fitting(shape, gpu_tensor=ImageTile)
-    # Winograd's algorithm is never what a search starts with
-    return fitting, _fitting(shape, gpu_winograd=WinogradTile, gpu_winograd_fused=FusedTile)
+    return _fitting(shape, gpu_tensor=FilterTile if made == "w" else ImageTile), {}
 
 
 def _ruled(shape: Conv, outputs: Tensor) -> Named:
     """The templates of ``tir.auto``: for products of matrices and windows, and for streams where groups may be too
     narrow.
     """
-    found = by_rules(outputs, "gpu", Wishes(shape.precision, ("w",) if shape.prepack else ()))
+    found = by_rules(
+        outputs, "gpu", Wishes(shape.precision, ("w",) if shape.prepack else (), max_error=shape.max_error)
+    )
     few = 1 < shape.groups < shape.c
-    return those(lambda name: few or name.startswith("gpu_tile"), found)
+    return those(lambda name: few or name.startswith(("gpu_tile", "gpu_winograd")), found)
 
 
 def _fitting(shape: Conv, **tiles: type[Written[Conv]]) -> dict[str, Template]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
 
-from tensorir.algorithms.winograd import SIZES, error_bound, matrices
+from tensorir.algorithms.winograd import allowed_tiles, matrices
 from tensorir.engines.model import (
     BLOCK,
     BLOCK_BYTES,
@@ -63,9 +63,7 @@ WRITTEN_CYCLES = 1.0
 def admissible(shape: Conv) -> list[int]:
     """The tile sizes of Winograd's algorithm that apply, and whose error bound the convolution allows."""
     square = shape.r == shape.s and shape.stride == shape.dilation == 1 and shape.dtype == "float32"
-    if not square or shape.r not in (3, 5) or min(shape.c, shape.k) < 8:
-        return []
-    return [m for m in SIZES[shape.r] if error_bound(m, shape.r) <= shape.max_error]
+    return allowed_tiles(shape.r, shape.max_error) if square and min(shape.c, shape.k) >= 8 else []
 
 
 def cpu_winograd(

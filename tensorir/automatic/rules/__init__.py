@@ -24,6 +24,7 @@ from tensorir.automatic.rules import (
     tile_gpu,
     transpose,
     window_gpu,
+    winograd_gpu,
 )
 from tensorir.target import Target
 
@@ -60,6 +61,7 @@ RULES: tuple[Rule, ...] = (
         split_sum.shared,
         terms.offers,
         tile_cpu.gathered,
+        winograd_gpu.offers,
     )),
     busy(open_grid.offers),
     stream.offers,

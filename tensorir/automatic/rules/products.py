@@ -93,11 +93,6 @@ class ProductPart(Part, Generic[E]):
     def first(self) -> Config:
         """The start of the engine; empty where nothing is legal."""
 
-    @property
-    def alone(self) -> bool:
-        """True when a definition has no other stages."""
-        return self.names >= {*self.graph.nests}
-
     def knobs(self) -> Mapping[str, Sequence[object]]:
         first = self.first
         if self.alone:

@@ -1,5 +1,5 @@
-"""Winograd convolution on GPUs (CUDA): the stages as kernels of their own, with products as matmul has them, or
-F(2 x 2, 3 x 3) in one kernel.
+"""Winograd, on GPUs: a convolution that may round otherwise than declared is declared through tiles (``redeclare``),
+with its stages as kernels of their own and products as matmul has them, or F(2 x 2, 3 x 3) in one kernel (CUDA).
 
 Every intermediate of the former is stored so that neighbouring threads of each kernel that reads it read neighbours:
 channels last in NHWC, tiles last in NCHW, where the product of a tile's place is (channels, tiles) instead of (tiles,
@@ -14,18 +14,21 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
+from tensorir.algorithms.products import Convolution, convolution_of
+from tensorir.algorithms.winograd import allowed_tiles
+from tensorir.automatic.facts import Graph, Nest
+from tensorir.automatic.part import Config, Part
+from tensorir.automatic.rules.conv_part import ConvPart, ConvStages, ConvTile, Legal
+from tensorir.automatic.rules.products import summed
 from tensorir.engines.gemm_blocks import Blocks, Operand, Sums
 from tensorir.engines.gemm_gpu import WarpTile
 from tensorir.engines.gemm_tensor import TensorTile, multiplication
 from tensorir.engines.problems import Conv, Gemm
-from tensorir.engines.steps import last_stage
-from tensorir.engines.tiles import Config, Knob, Knobs, Rule
-from tensorir.ops.common import Written
-from tensorir.ops.conv_products import ProductTile
-from tensorir.ops.winograd import admissible
+from tensorir.engines.tiles import Knob, Knobs, Rule
+from tensorir.ir.dims import most
 from tensorir.schedule.schedule import BaseSchedule
 from tensorir.target import Target
 from tensorir.tune.gpu_devices import gpu_of
@@ -49,6 +52,38 @@ ROWS, COLUMNS = 16, 32
 """Of the sums that a warp brings to shared memory at once."""
 TILES_OF_A_BLOCK = 32
 """Tiles of a block: the lanes of a warp that read a row of pixels, and eight quads that are in different banks."""
+FEWEST_CHANNELS = 8
+"""Channels of the image and of the result; with fewer the transforms are most of the work."""
+STAGES = {"W", "U", "T", "V", "M", "Z", "Y"}
+"""The stages that the algorithm declares, besides the padded image."""
+
+
+def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
+    """A convolution with the map that reads its cells one to one, where results may be off by ``Wishes.max_error``."""
+    total = summed(graph, anchor) if graph.wishes.max_error and target.language == "cuda" else None
+    op = total.writes[0].origin.op if total else None
+    conv = convolution_of(op) if op is not None and total is not None and len(op.bodies) == 1 else ""
+    if isinstance(conv, str) or total is None:
+        return
+    given = {conv.image.buffer, conv.filter.buffer}
+    image = [n.name for n in graph.producers(total) if not given & {*n.writes}]  # the padded one
+    p, taken = problem(conv, graph), {*graph.nests, *(b.name for n in graph.nests.values() for b in n.reads)}
+    if (STAGES | {f"{conv.image.name}_pad"}) & (taken - {*image}):  # stages are known by their names
+        return
+    of = ConvStages(total.name, anchor.name, conv.image.name, conv.filter.name)
+    for tile in (WinogradTile, FusedTile):
+        if (needs := tile.needs(p)) is not None and target.has(needs):
+            yield ConvPart(graph, anchor, target, p, of, tile, image)
+
+
+def problem(conv: Convolution, graph: Graph) -> Conv:
+    """A convolution as tiles know it."""
+    h, w = (most(conv.image.buffer.shape[conv.layout.index(v)]) for v in "HW")
+    return Conv(
+        n=conv.n, c=conv.c, h=h, w=w, k=conv.k, r=conv.r, s=conv.r, p=conv.p, q=conv.q,
+        layout=conv.layout, precision=graph.wishes.precision, max_error=graph.wishes.max_error,
+        prepack=conv.filter.name in graph.wishes.constants,
+    )  # fmt: skip
 
 
 def tiles(shape: Conv, m: int) -> tuple[int, int]:
@@ -65,7 +100,7 @@ def products(shape: Conv, tile: int) -> Gemm:
                 precision=shape.precision)  # fmt: skip
 
 
-def transform_weights(s: BaseSchedule, shape: Conv) -> None:
+def transform_weights(s: BaseSchedule, shape: Conv, weights: str) -> None:
     """A thread transforms a filter of one channel to one; the block reads filters as stored and turns them in shared
     memory.
     """
@@ -79,9 +114,7 @@ def transform_weights(s: BaseSchedule, shape: Conv) -> None:
     written_out(s, "U", ("z", "c", "k", "s"))
     written_out(s, "W", ("u", "s", "c", "k", "r"))
     turned = "k, c, r, s -> c, r, s, k" if shape.nchw else "k, r, s, c -> r, s, c, k"
-    s.stage_in("w", at=block, scope="shared", layout=turned, pad=1)
-    if shape.prepack:
-        s.run_once("U")
+    s.stage_in(weights, at=block, scope="shared", layout=turned, pad=1)
 
 
 def way_back(s: BaseSchedule, at: str, p: str, q: str, shape: Conv, m: int) -> None:
@@ -94,6 +127,20 @@ def way_back(s: BaseSchedule, at: str, p: str, q: str, shape: Conv, m: int) -> N
         s.vectorize(q)
     else:
         s.unroll(q)
+
+
+def last_stage(s: BaseSchedule, of: ConvStages) -> str:
+    """The stage that writes results, with the copy of the sums joined into it."""
+    if of.out != of.sums:
+        s.compute_inline(of.sums)
+    return of.out
+
+
+def cells(s: BaseSchedule, out: str, shape: Conv) -> list[str]:
+    """The loops of results over images, channels, rows and columns, whatever they are called."""
+    n, *pixels = map(str, s.loops(out))
+    channel = pixels.pop(0 if shape.nchw else -1)
+    return [n, channel, *pixels]
 
 
 def _near(s: BaseSchedule, tensor: str, at: Any, lanes: int) -> str:
@@ -125,7 +172,7 @@ def _parts(extent: int, most: int) -> list[int]:
     return found if near == [1] else near
 
 
-class WinogradTile(ProductTile):
+class WinogradTile(ConvTile):
     """Kernels: the weights, the input's tiles, the products, and the way back with the epilogue.
 
     m: rows and columns of outputs of a tile;  th, tw: tiles of a block that transforms, vec: channels of a thread of it
@@ -133,47 +180,56 @@ class WinogradTile(ProductTile):
     for.
     """
 
-    approximate = True
+    way, approximate = "winograd", True
     m, tw, th, vec = Knob(*TILES), Knob(1), Knob(1), Knob(2, 4, 1)
 
     @classmethod
     def needs(cls, p: Conv) -> str | None:
-        fits = p.r == 3 and p.groups == 1 and p.precision != "tf32" and cls.sizes(p)
+        fits = p.r == 3 and min(p.c, p.k) >= FEWEST_CHANNELS and p.precision != "tf32" and cls.sizes(p)
         return ("sm_70" if p.precision == "fp32" else "sm_80") if fits else None
 
     @staticmethod
     def sizes(p: Conv) -> list[int]:
         """Tiles that ``max_error`` allows."""
-        allowed = admissible(p)
+        allowed = allowed_tiles(p.r, p.max_error)
         return [m for m in TILES if m in allowed]
 
     @classmethod
     def engine(cls, p: Conv) -> type[Blocks]:
+        """The engine that multiplies."""
         return WarpTile if multiplication(p) is None else TensorTile
 
     @property
     def product(self) -> Gemm:
+        """The products of all places as a matmul is described."""
         return products(self.p, self.m)
 
-    def schedule(self, s: BaseSchedule) -> BaseSchedule:
-        s.redeclare("winograd", tile=self.m)
-        transform_weights(s, self.p)
-        self._input(s)
-        self._output(s)
-        tile = self.engine(self.p)(self.config, self.product, s.target)
+    @property
+    def inner(self) -> Blocks:
+        """The engine's tile."""
+        return self.engine(self.p)(self.config, self.product, self.target)
+
+    def declare(self, s: BaseSchedule, of: ConvStages) -> None:
+        s.redeclare("winograd", tile=self.m, of=of.sums)
+
+    def schedule(self, s: BaseSchedule, of: ConvStages) -> BaseSchedule:
+        transform_weights(s, self.p, of.other)
+        self._input(s, f"{of.image}_pad")
+        self._output(s, last_stage(s, of))
+        tile = self.inner
         s.stage_out("M", at="root", scope=tile.scope)
         names = ("U", "V") if self.p.nchw else ("V", "U")
         given = {operand: Operand(name, "z, ") for operand, name in zip("ab", names, strict=True)}
         return tile.product(s, Sums.over("M", "M.out", ["z"]), given)
 
-    def _input(self, s: BaseSchedule) -> None:
+    def _input(self, s: BaseSchedule, image: str) -> None:
         """A thread transforms a tile, of ``vec`` channels where these are contiguous. What it reads, its neighbours
         read as well: out of the cache, or in NCHW out of shared memory.
         """
         shape, nchw, (rows, columns) = self.p, self.p.nchw, tiles(self.p, self.m)
         s.stage_out("V", "root", "register")
-        image, high, wide = s.split("V.out.t", [None, rows, columns])
-        block, thread, lanes = self._threads(s, image, high, wide, "V.out.c", shape.c, ["V.out.z"])
+        n, high, wide = s.split("V.out.t", [None, rows, columns])
+        block, thread, lanes = self._threads(s, n, high, wide, "V.out.c", shape.c, ["V.out.z"])
         s.unroll("V.out.z")
         s.compute_at("V", thread).compute_at("T", thread)
         written_out(s, "V", ("c", "t", "z", "x"))
@@ -182,20 +238,20 @@ class WinogradTile(ProductTile):
             m = self.m
             # the columns that threads read at once are contiguous; a row of a warp's threads is written to all banks
             apart = f"n, h, w, c -> n, c, h, w%{m}, w/{m}"
-            copy = s.stage_in("x_pad", at=block, scope="shared", layout=apart, pad=self.pad).name
+            copy = s.stage_in(image, at=block, scope="shared", layout=apart, pad=self.pad).name
             s.reorder(f"{copy}.ax3", f"{copy}.ax1", f"{copy}.ax2")
         else:
-            s.unroll(f"{_near(s, 'x_pad', 'T.x', self.vec)}.ax1")
+            s.unroll(f"{_near(s, image, 'T.x', self.vec)}.ax1")
             _side_by_side(s, lanes, self.vec)
-        s.compute_inline("x_pad")
+        s.compute_inline(image)
 
-    def _output(self, s: BaseSchedule) -> None:
+    def _output(self, s: BaseSchedule, out: str) -> None:
         """A thread makes the m x m outputs of a tile, of ``vec`` channels where these are contiguous."""
         shape, nchw, m = self.p, self.p.nchw, self.m
-        out = last_stage(s, "y")
-        high, p = s.split(f"{out}.p", [None, m])
-        wide, q = s.split(f"{out}.q", [None, m])
-        _, thread, lanes = self._threads(s, f"{out}.n", high, wide, f"{out}.k", shape.k, [p, q])
+        n, k, p, q = cells(s, out, shape)
+        high, p = s.split(p, [None, m])
+        wide, q = s.split(q, [None, m])
+        _, thread, lanes = self._threads(s, n, high, wide, k, shape.k, [p, q])
         way_back(s, thread, p, q, shape, m)
         if not nchw:
             s.unroll(f"{_near(s, 'M', thread, self.vec)}.ax0")
@@ -269,10 +325,27 @@ class WinogradTile(ProductTile):
             used *= patch * self.channels(n) / THREADS * n / (-(-n // wide) * wide)
         return apart, round(1 - used, 1), -self.tw
 
-    @property
-    def beside(self) -> float:
-        gpu = gpu_of(self.target)
-        return _moved_bytes(self.p, self.m) / (DRAM_SHARE * gpu.dram) if gpu else 0.0
+    @classmethod
+    def where(cls, p: Conv, target: Target) -> dict[str, Legal]:
+        def asked(rule: Rule) -> Legal:
+            return lambda c: rule(cls(c, p, target).inner)
+
+        return {**super().where(p, target), **{name: asked(rule) for name, rule in cls.engine(p).rules.items()}}
+
+    @classmethod
+    def expected(cls, p: Conv, target: Target) -> Callable[[Config], float] | None:
+        """Expected seconds of the products, and of the transforms, which are bound by memory."""
+        gpu = gpu_of(target)
+        if gpu is None:
+            return None
+        times = {m: cls.engine(p).expected(products(p, m), target) for m in cls.sizes(p)}
+        beside = {m: _moved_bytes(p, m) / (DRAM_SHARE * gpu.dram) for m in cls.sizes(p)}
+
+        def time(c: Config) -> float:
+            of_products = times[c["m"]]
+            return math.inf if of_products is None else of_products(c) + beside[c["m"]]
+
+        return time
 
 
 def _moved_bytes(shape: Conv, m: int) -> int:
@@ -287,7 +360,7 @@ def _moved_bytes(shape: Conv, m: int) -> int:
 # --- in one kernel
 
 
-class FusedTile(Written[Conv]):
+class FusedTile(ConvTile):
     """A block makes ``TILES_OF_A_BLOCK`` tiles of ``bk`` output channels, in steps of ``bc`` input channels.
 
     A step's filter is copied, and its tiles are transformed on their way from the image, into shared memory; each warp
@@ -296,7 +369,7 @@ class FusedTile(Written[Conv]):
     depth: 2 to load the next step's filter and pixels while this one is multiplied
     """
 
-    approximate = True
+    way, approximate = "winograd_fused", True
     # 64 channels are what the paper takes; compilers spill some registers then, by the shape
     bk, depth, bc, places = Knob(32, 64), Knob(2, 1), Knob(8, 4), Knob(2, 1)
 
@@ -304,11 +377,13 @@ class FusedTile(Written[Conv]):
     def needs(cls, p: Conv) -> str | None:
         return "sm_70" if p.precision == "fp32" and WinogradTile.needs(p) else None
 
-    def schedule(self, s: BaseSchedule) -> BaseSchedule:
-        shape, nchw = self.p, self.p.nchw
-        s.redeclare("winograd", tile=TILE_SIDE, whole=[TILES_OF_A_BLOCK, self.bk])
-        transform_weights(s, shape)
-        block, part, mine = self._output(s)
+    def declare(self, s: BaseSchedule, of: ConvStages) -> None:
+        s.redeclare("winograd", tile=TILE_SIDE, whole=[TILES_OF_A_BLOCK, self.bk], of=of.sums)
+
+    def schedule(self, s: BaseSchedule, of: ConvStages) -> BaseSchedule:
+        nchw = self.p.nchw
+        transform_weights(s, self.p, of.other)
+        block, part, mine = self._output(s, last_stage(s, of))
         s.set_scope("M", "shared")
         s.stage_out("M", "root", "warp", layout="z, i, j -> i/4%4, j/4%8 | z, i/16, j/32, i%4, j%4")
         s.compute_at("M.out", part).compute_at("M", block)
@@ -317,7 +392,7 @@ class FusedTile(Written[Conv]):
         ko, ki = s.split("M.k", [None, self.bc])
         s.reorder(warp, ko, ki, places, "M.i", "M.j")
         s.bind(out, "warp.x").bind(warp, "warp.x")
-        tile = self._input(s, ko)
+        tile = self._input(s, ko, f"{of.image}_pad")
         s.stage_in("U", at=ko, scope="shared", vector=4)
         for name, axis, order in (("V", "j", "k, j") if nchw else ("V", "i", "i, k"),
                                   ("U_shared", "i", "k, i") if nchw else ("U_shared", "j", "k, j")):  # fmt: skip
@@ -329,18 +404,19 @@ class FusedTile(Written[Conv]):
             s.pipeline(ko, self.depth)
         return s
 
-    def _output(self, s: BaseSchedule) -> tuple[Any, Any, Any]:
+    def _output(self, s: BaseSchedule, out: str) -> tuple[Any, Any, Any]:
         """The innermost loop over blocks, that over parts of a block's sums, and that over those of a part, which
         threads will share.
         """
-        shape, nchw, out = self.p, self.p.nchw, last_stage(s, "y")
-        high, p = s.split(f"{out}.p", [None, TILE_SIDE])
-        wide, q = s.split(f"{out}.q", [None, TILE_SIDE])
-        s.reorder(f"{out}.n", high, wide, f"{out}.k", p, q)
-        flat = s.fuse(f"{out}.n", high, wide, name="tile")
+        shape, nchw = self.p, self.p.nchw
+        n, k, p, q = cells(s, out, shape)
+        high, p = s.split(p, [None, TILE_SIDE])
+        wide, q = s.split(q, [None, TILE_SIDE])
+        s.reorder(n, high, wide, k, p, q)
+        flat = s.fuse(n, high, wide, name="tile")
         tiles, channels = (COLUMNS, ROWS) if nchw else (ROWS, COLUMNS)
         tb, tp, t = s.split(flat, [None, TILES_OF_A_BLOCK // tiles, tiles])
-        kb, kp, k = s.split(f"{out}.k", [None, self.bk // channels, channels])
+        kb, kp, k = s.split(k, [None, self.bk // channels, channels])
         own = (k, t) if nchw else (t, k)
         s.reorder(tb, kb, tp, kp, *own, p, q)
         s.bind(tb, "block.x").bind(kb, "block.y").unroll(tp).unroll(kp)
@@ -348,7 +424,7 @@ class FusedTile(Written[Conv]):
         way_back(s, mine, p, q, shape, TILE_SIDE)
         return kb, kp, mine
 
-    def _input(self, s: BaseSchedule, step: Any) -> Any:
+    def _input(self, s: BaseSchedule, step: Any, image: str) -> Any:
         """Transformed tiles of a step in shared memory; returns the loop over tiles and channels, which threads will
         share.
         """
@@ -363,8 +439,8 @@ class FusedTile(Written[Conv]):
         written_out(s, "V", ("z", "x"))
         written_out(s, "T", ("t", "x", "c", "u", "y"))
         s.unroll("V.out.z")
-        pixels = s.stage_in("x_pad", at=tile, scope="register").name
-        s.compute_inline("x_pad")
+        pixels = s.stage_in(image, at=tile, scope="register").name
+        s.compute_inline(image)
         s.unroll(f"{pixels}.ax1").unroll(f"{pixels}.ax2")
         return tile
 
