@@ -5,16 +5,14 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tensorir import nn
 from tensorir.automatic.facts import Wishes
 from tensorir.engines.problems import PRECISIONS, TileProblem, result_type
-from tensorir.engines.tiles import P, Tile, space_with
 from tensorir.errors import DeclarationError, refuse
 from tensorir.errors.needs import need_bool, need_choice, shown
 from tensorir.expr.tensor import Tensor
@@ -72,8 +70,8 @@ Named = Iterable[tuple[str, Template]]
 """Templates, one after another."""
 
 
-TILED = {"tile", "rows", "terms"}
-"""Words of the names of templates that suit products."""
+TILED = {"tile", "rows", "terms", "tensor", "winograd"}
+"""Words of the names of templates that suit products, and convolutions."""
 
 
 def tiled(out: Tensor, wishes: Wishes, known: Sequence[str] = ()) -> Templates:
@@ -83,9 +81,7 @@ def tiled(out: Tensor, wishes: Wishes, known: Sequence[str] = ()) -> Templates:
     known: names of some for CPUs; to load a kernel that one of these made, no rule is asked
     """
 
-    @functools.cache
-    def made(kind: str) -> Mapping[str, Template]:
-        return OneByOne(lambda: those(lambda name: bool(TILED & {*name.split("_")}), by_rules(out, kind, wishes)))
+    made = functools.cache(lambda kind: tiled_on(kind, out, wishes))
 
     def later(name: str) -> Template:
         def schedule(s: BaseSchedule, config: Config) -> Any:
@@ -98,6 +94,11 @@ def tiled(out: Tensor, wishes: Wishes, known: Sequence[str] = ()) -> Templates:
 
     kinds = {kind: functools.partial(made, kind) for kind in ("cpu", "gpu")}
     return Templates({}, kinds, lambda: {name: later(name) for name in known})
+
+
+def tiled_on(kind: str, out: Tensor, wishes: Wishes) -> Mapping[str, Template]:
+    """Those of ``tiled`` for a kind of target."""
+    return OneByOne(lambda: those(lambda name: bool(TILED & {*name.split("_")}), by_rules(out, kind, wishes)))
 
 
 def by_rules(out: Tensor, kind: str, wishes: Wishes) -> Mapping[str, Template]:
@@ -125,34 +126,6 @@ def fastest(templates: Named, target: Target) -> str:
 def _expected(template: Template, target: Target) -> float:
     space = template.started(target)
     return math.inf if space is None or space.expected_s is None else space.expected_s(space.default)
-
-
-class Written(Tile[P], ABC):
-    """A tile whose steps are written for one operator.
-
-    approximate: of the template (``Template``)
-    """
-
-    approximate: ClassVar[bool] = False
-
-    @abstractmethod
-    def schedule(self, s: BaseSchedule) -> BaseSchedule:
-        """Schedule a definition so."""
-
-    @classmethod
-    def space(cls, p: P, target: Target) -> Space:
-        """The configurations that keep the rules, and the one to start with."""
-        space = space_with(cls.where(p, target), cls.start(p, target), cls.knobs(p, target))
-        return space.expecting(cls.expected(p, target))
-
-    @classmethod
-    def template(cls, p: P) -> Template:
-        """The template of these configurations."""
-        return Template(
-            lambda s, c: cls(c, p.on(s.target), s.target).schedule(s),
-            lambda target: cls.space(p.on(target), target),
-            ("gpu",), cls.approximate, cls.needs(p) or "",
-        )  # fmt: skip
 
 
 def flags(params: Mapping[str, Any], names: Sequence[str]) -> None:

@@ -6,13 +6,13 @@ import functools
 import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 
 from tensorir import nn
 from tensorir.api.workload import Template, Templates, Workload
+from tensorir.automatic.facts import Wishes
 from tensorir.engines.problems import Conv
 from tensorir.errors import DeclarationError, refuse
 from tensorir.errors.needs import need_number, plain_ints
@@ -21,7 +21,16 @@ from tensorir.expr.tensor import Tensor
 from tensorir.ir.dtypes import dtype_of, is_float
 from tensorir.nn.sides import WindowAxis, sides_of, texts_of
 from tensorir.ops.baselines import conv2d_baselines
-from tensorir.ops.common import Named, activate, added_type, epilogue, flags, need_precision, out_dtype, positive
+from tensorir.ops.common import (
+    activate,
+    added_type,
+    epilogue,
+    flags,
+    need_precision,
+    out_dtype,
+    positive,
+    tiled_on,
+)
 from tensorir.ops.conv_cpu import begins_with, cpu_templates, in_groups, written
 from tensorir.ops.operators import OPERATORS
 from tensorir.tune.template import OneByOne
@@ -136,17 +145,14 @@ def _operand(name: str, shape: Conv) -> Tensor:
 
 
 def _workload(name: str, out: Tensor, shape: Conv, given: Mapping[str, Any], made: str, **more: Any) -> Workload:
-    def by_hand() -> Named:
-        yield from written(shape, made).items()
-        for found in _conv_gpu().written(shape, made):
-            yield from found.items()
-
     @functools.cache
     def on_cpus() -> Mapping[str, Template]:
         return OneByOne(lambda: cpu_templates(shape, made, out))
 
+    @functools.cache
     def on_gpus() -> Mapping[str, Template]:
-        return OneByOne(lambda: _conv_gpu().gpu_templates(shape, made, out))
+        kept = ("w",) if shape.prepack else ()
+        return tiled_on("gpu", out, Wishes(shape.precision, kept, max_error=shape.max_error))
 
     later: dict[str, Callable[[], Mapping[str, Template]]] = {"cpu": on_cpus, "gpu": on_gpus}
     compared = made == "y" and not shape.prepack and not in_groups(shape)
@@ -154,19 +160,13 @@ def _workload(name: str, out: Tensor, shape: Conv, given: Mapping[str, Any], mad
     return Workload(
         name,
         out,
-        templates=None if shape.uneven else Templates({}, later, lambda: OneByOne(by_hand), lead),
+        templates=None if shape.uneven else Templates({}, later, lambda: written(shape, made), lead),
         reference=lambda *arrays: reference(shape, made, *arrays),
         flops=shape.flops,
         origin=("ops", name, {v: x for v, x in given.items() if v not in DEFAULTS or x != DEFAULTS[v]}),
         operator=OPERATORS[name],
         **more,
     )
-
-
-def _conv_gpu() -> ModuleType:
-    from tensorir.ops import conv_gpu  # a half of what an operator costs to import
-
-    return conv_gpu
 
 
 def reference(shape: Conv, made: str, *arrays: np.ndarray) -> np.ndarray:

@@ -61,8 +61,7 @@ SHAPES = (
 def test_text_is_right(changed, dtype):
     w = work(dtype=dtype, **changed)
     target = ADA if dtype.startswith("float8") else AMPERE
-    assert w.template_for(target) == "gpu_tensor"
-    s = w.schedule(target=target)
+    s = w.schedule(template="gpu_tensor", target=target)
     arrays = random_arguments(s.outputs, 1)  # against NumPy
     got = emulate(s.emitted(), arrays)
     assert not got.problems
@@ -93,7 +92,7 @@ def test_channels_first(changed, dtype):
 
 @pytest.mark.parametrize("changed", [*SHAPES[1::4], *({"layout": "NCHW", **c} for c in TURNED[::3])], ids=str)
 def test_schedules_are_proved(changed):
-    verdict = work(**changed).schedule(target=AMPERE).check()  # against what nn.conv2d says
+    verdict = work(**changed).schedule(template="gpu_tensor", target=AMPERE).check()  # against what nn.conv2d says
     assert verdict, verdict
 
 
@@ -115,7 +114,7 @@ def test_precision_is_named():
 @emulated
 def test_channels_first_is_read_along_rows_and_written_in_vectors():
     w = work(layout="NCHW", h=16, w=32, c=64, r=1, s=1, pad=0)
-    s = w.schedule(target=AMPERE)
+    s = w.schedule(template="gpu_tensor", target=AMPERE)
     got = emulate(s.emitted(), random_arguments(s.outputs, 0))
     assert all(t.units == t.ideal for t in got.traffic), got.traffic
     assert {t.width for t in got.traffic if t.what == "shared read"} == {16}
@@ -149,7 +148,7 @@ def test_any_configuration(seed, changed):
 def test_accesses_cost_what_their_bytes_need(changed):
     """Sixteen pixels from anywhere in a row of the image meet no bank conflict; nothing is read element by element."""
     w = work(h=16, w=20, c=64, **changed)  # the last tile of a row sticks out
-    s = w.schedule(target=AMPERE)
+    s = w.schedule(template="gpu_tensor", target=AMPERE)
     arrays = random_arguments(s.outputs, 0)
     got = emulate(s.emitted(), arrays)
     assert not got.problems
@@ -226,5 +225,7 @@ def test_the_default_spills_nothing(changed):
     pytest.importorskip("cupy", reason="the extra 'cuda' is not installed: NVRTC cannot be loaded")
     from tensorir.runtime.cuda import compile_cubin
 
-    s = work(**{"n": 16, "c": 128, "h": 56, "w": 56, "k": 128, **changed}).schedule(target=AMPERE)
+    s = work(**{"n": 16, "c": 128, "h": 56, "w": 56, "k": 128, **changed}).schedule(
+        template="gpu_tensor", target=AMPERE
+    )
     assert compile_cubin(s.emitted().text, "sm_80").spills == 0

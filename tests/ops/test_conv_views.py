@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 import tensorir as tir
+from tensorir.automatic.rules import conv_image
 from tensorir.check.equivalence import compare
 from tensorir.interp.numbers import Field
-from tensorir.ops import conv_tensor
 from tensorir.schedule.primitives import reindex, reindex_writes, terms
 
 TARGET = "cuda -arch=sm_80"
@@ -118,8 +118,8 @@ PARAMETERS = [("pad", 2), ("stride", 2), ("groups", 2), ("groups", 4), ("dilatio
 @pytest.mark.parametrize(("name", "value"), PARAMETERS, ids=str)
 def test_a_template_with_other_parameters_makes_nothing_else(monkeypatch, name, value):
     """Pad, stride, groups … are the declaration's own: a template that has them wrong schedules that or is refused."""
-    right = conv_tensor.view
-    monkeypatch.setattr(conv_tensor, "view", lambda s, shape: right(s, replace(shape, **{name: value})))
+    right = conv_image.view
+    monkeypatch.setattr(conv_image, "view", lambda s, shape, of: right(s, replace(shape, **{name: value}), of))
     assert refused_or_right("conv2d", {})
 
 

@@ -24,6 +24,8 @@ from tensorir.ops import conv2d
 
 HOPPER = "cuda -arch=sm_90a -units=3"
 WGMMA = "gpu_tile_wgmma"
+BY_WARPS = ("gpu_tensor", "gpu_tile_mma")
+"""Products of ``mma.sync``: those of which the model expects more come first."""
 emulated = pytest.mark.skipif(
     shutil.which("g++") is None and shutil.which("clang++") is None, reason="needs a C++ compiler"
 )
@@ -197,7 +199,7 @@ def test_what_no_copy_goes_through_is_left_to_others():
 
 def test_most_of_a_tile_is_of_the_declaration():
     """Channels that fill less than half of a row of 128 bytes are multiplied by mma.sync."""
-    assert work(c=32).template_for(HOPPER) == WGMMA and work(c=24).template_for(HOPPER) == "gpu_tensor"
+    assert work(c=32).template_for(HOPPER) == WGMMA and work(c=24).template_for(HOPPER) in BY_WARPS
 
 
 def test_it_starts_with_tiles_for_the_whole_device():

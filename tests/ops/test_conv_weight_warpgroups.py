@@ -24,6 +24,8 @@ emulated = pytest.mark.skipif(
     shutil.which("g++") is None and shutil.which("clang++") is None, reason="needs a C++ compiler"
 )
 WGMMA = "gpu_tile_wgmma"
+BY_WARPS = ("gpu_tensor", "gpu_tile_mma")
+"""Products of ``mma.sync``: those of which the model expects more come first."""
 TILES = dict(groups=1, pingpong=0, rows=1, bn=128, depth=2, cluster=1, raster=1, resident=1, splits=1)
 
 
@@ -161,10 +163,15 @@ def differs(source):
 
 def test_where_it_is_the_default():
     """Not of filters most of whose tiles would be made up, nor on other targets."""
-    for given, template in (({}, WGMMA), (dict(c=40), WGMMA), (dict(c=8, r=1, s=1), WGMMA), (dict(c=24), "gpu_tensor")):
+    for given, templates in (
+        ({}, [WGMMA]),
+        (dict(c=40), [WGMMA]),
+        (dict(c=8, r=1, s=1), [WGMMA]),
+        (dict(c=24), BY_WARPS),
+    ):
         made = work(**given)
-        assert made.template_for(HOPPER) == template, given
-        assert made.template_for("cuda -arch=sm_90") == "gpu_tensor"
+        assert made.template_for(HOPPER) in templates, given
+        assert made.template_for("cuda -arch=sm_90") in BY_WARPS
     others = (dict(layout="NCHW"), dict(dtype="int8"), dict(c=12), dict(k=12), dict(groups=2), dict(pad=129),
               dict(groups=4, c=256, k=128), dict(dtype="float32", precision="tf32"),
               dict(r=1, s=1, stride=8, h=6))  # fmt: skip

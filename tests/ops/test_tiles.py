@@ -1,4 +1,4 @@
-"""Tiles: configurations with typed knobs, the rules that legal ones keep, and the spaces and templates made of them."""
+"""Tiles: configurations with typed knobs, the rules that legal ones keep, and the spaces made of them."""
 
 from dataclasses import replace
 from typing import ClassVar
@@ -8,14 +8,13 @@ import pytest
 import tensorir as tir
 from tensorir.automatic.rules.tile_gpu import ENGINES
 from tensorir.engines.problems import Conv, Gemm
-from tensorir.engines.tiles import Knob, Tile
-from tensorir.ops.common import Written
+from tensorir.engines.tiles import Knob, Tile, space_with
 
 TARGET = tir.Target.parse("cuda -arch=sm_80")
 SMALL = Gemm(m=8, n=8, k=8)
 
 
-class Rows(Written[Gemm]):
+class Rows(Tile[Gemm]):
     """Rows of a block; threads by which they are shared."""
 
     rows, threads = Knob(4, 8, 16), Knob(1, 2, 32)
@@ -36,9 +35,9 @@ class Rows(Written[Gemm]):
 
     rules: ClassVar[dict] = {"sensible": Tile.sensible, "shared": Tile.shared, "shared out": shared_out}
 
-    def schedule(self, s):
-        s.split("c.i", [None, self.rows])
-        return s
+
+def space_of_rows():
+    return space_with(Rows.where(SMALL, TARGET), Rows.start(SMALL, TARGET), Rows.knobs(SMALL, TARGET))
 
 
 def test_knobs_are_what_the_configuration_says():
@@ -54,7 +53,7 @@ def test_knobs_are_what_the_configuration_says():
 
 
 def test_the_space_has_the_knobs_in_order_and_the_rules():
-    space = Rows.space(SMALL, TARGET)
+    space = space_of_rows()
     assert space.names == ("rows", "threads", "order")
     legal = [space.config(n) for n in range(len(space.legal))]
     assert {c["rows"] for c in legal} == {4, 8}, "16 rows are twice as many as there are"
@@ -65,7 +64,7 @@ def test_the_space_has_the_knobs_in_order_and_the_rules():
 def test_a_rule_reads_no_more_than_it_asks_for():
     """Else it would be judged for every combination of all knobs, not only of those that it reads."""
     Rows.asked.clear()
-    assert len(Rows.space(SMALL, TARGET).legal) == 8
+    assert len(space_of_rows().legal) == 8
     assert len(Rows.asked) < 2 * len(Rows.rows.values) * len(Rows.threads.values), "not once for each order as well"
 
 
@@ -81,16 +80,6 @@ def test_results_are_asked_about_where_operands_fit():
     assert fits(rows=8, order="row")
     assert not fits(rows=8, order="column")
     assert not fits(rows=1 << 20), "whatever the order is"
-
-
-def test_a_template_schedules_so():
-    w = tir.ops.matmul(8, 8, 8)
-    template = Rows.template(SMALL)
-    assert template.suits(TARGET)
-    assert not template.suits(tir.Target.parse("c"))
-    s = tir.Schedule(w.outputs, TARGET)
-    template.function(s, {"rows": 4, "threads": 1, "order": "row"})
-    assert "c.i.1" in map(str, s.loops("c"))
 
 
 @pytest.mark.parametrize(

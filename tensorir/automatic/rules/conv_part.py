@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from tensorir.automatic.facts import Graph, Nest
@@ -25,16 +25,32 @@ VALUES_BESIDE_OTHERS = 3
 class ConvStages:
     """The names of a convolution's stages and arrays.
 
-    sums: the stage that adds up;  out: the one that writes results, ``sums`` itself where nothing follows
-    image: the array under the taps;  other: the filter, or the results' gradient
-    axes: axes of the sums whose own names are others, by those of ``Conv``
+    sums: the stage that adds up;  out: the one that takes the sums one to one; "" where there is none
+    image: the array under the taps;  other: the filter, or the gradient of results
+    moved: a stage makes the image for this convolution alone, and only moves what it reads
+    shared: others than one map read the sums, as they are stored
+    walk:  the axes of the sums as they are declared, as a view says them;  axes: the names of each, by what it is
     """
 
     sums: str
     out: str
     image: str
     other: str
+    moved: bool = False
+    shared: bool = False
+    walk: str = ""
     axes: Mapping[str, str] = field(default_factory=dict)
+
+    def leaving(self, s: BaseSchedule, scope: str) -> ConvStages:
+        """The same with a stage that takes sums from ``scope`` to where they are stored, if others read them."""
+        return replace(self, out=s.stage_out(self.sums, at="root", scope=scope).name) if self.shared else self
+
+    def said(self, more: Mapping[str, str]) -> dict[str, str]:
+        """What new axes are made of, in the names of the sums' own; ``more``: those that are no axis as it stands, with
+        axes by what they are in braces.
+        """
+        other = {letter: own for letter, own in self.axes.items() if own != letter}
+        return other | {letter: text.format(**self.axes) for letter, text in more.items()}
 
 
 class ConvTile(Tile[Conv], ABC):

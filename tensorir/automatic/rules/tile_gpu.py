@@ -16,6 +16,10 @@ from typing import Any
 
 from tensorir.automatic.facts import Graph, Nest
 from tensorir.automatic.part import Config, Part
+from tensorir.automatic.rules.conv_filter import FilterTile
+from tensorir.automatic.rules.conv_image import ImageTile, forward_shape
+from tensorir.automatic.rules.conv_part import ConvPart
+from tensorir.automatic.rules.conv_view import conv_view
 from tensorir.automatic.rules.matrix_view import MatrixView, matrix_view, multiplies
 from tensorir.automatic.rules.products import ProductPart, summed
 from tensorir.engines.gemm_blocks import Blocks, Engine, Sums, part_length
@@ -85,7 +89,44 @@ def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
 
 
 def by_engines(graph: Graph, anchor: Nest, target: Target, total: Nest) -> Iterator[Part]:
-    """A sum that is a product of matrices, by each engine that suits it."""
+    """A sum that is a product of matrices, by each engine that suits it; one that is a convolution by its own tile on
+    tensor cores as well, before what is expected to take longer.
+    """
+    conv = convolved(graph, anchor, target, total)
+    for part in multiplied(graph, anchor, target, total):
+        if conv and not _faster(part, conv):
+            yield conv
+            conv = None
+        yield part
+    if conv:
+        yield conv
+
+
+def convolved(graph: Graph, anchor: Nest, target: Target, total: Nest) -> ConvPart | None:
+    """A convolution, or a gradient, by the tile for it on tensor cores; None where there is none."""
+    found = conv_view(graph, anchor, total) if target.language == "cuda" else None
+    if found is None:
+        return None
+    shape = replace(found.shape, precision=graph.wishes.precision if found.shape.dtype == "float32" else "fp32")
+    p = forward_shape(shape) if found.made == "x" else shape
+    tile = FilterTile if found.made == "w" else ImageTile
+    fits = p is not None and (p.wide or p.dtype) == total.writes[0].dtype and tile.needs(p)
+    if p is None or not fits or not target.has(fits):
+        return None
+    part = ConvPart(graph, anchor, target, p, found.stages, tile, found.names)
+    return part if next(part.legal(), None) else None
+
+
+def _faster(part: Part, than: Part) -> bool:
+    """True when the start of a part is expected to take less time than that of another one."""
+    one, other = (p.space.expected_s for p in (part, than))
+    if one is None or other is None:
+        return False
+    return one(part.space.default) < other(than.space.default)
+
+
+def multiplied(graph: Graph, anchor: Nest, target: Target, total: Nest) -> Iterator[Part]:
+    """A sum by each engine for products of matrices that suits it."""
     view = matrix_view(total, anchor.writes[0].dtype, graph.wishes.precision) if target.kind == "gpu" else None
     if not view:
         return

@@ -70,7 +70,7 @@ def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
     p, taken = problem(conv, graph), {*graph.nests, *(b.name for n in graph.nests.values() for b in n.reads)}
     if (STAGES | {f"{conv.image.name}_pad"}) & (taken - {*image}):  # stages are known by their names
         return
-    of = ConvStages(total.name, anchor.name, conv.image.name, conv.filter.name)
+    of = ConvStages(total.name, anchor.name if anchor is not total else "", conv.image.name, conv.filter.name)
     for tile in (WinogradTile, FusedTile):
         if (needs := tile.needs(p)) is not None and target.has(needs):
             yield ConvPart(graph, anchor, target, p, of, tile, image)
@@ -131,9 +131,9 @@ def way_back(s: BaseSchedule, at: str, p: str, q: str, shape: Conv, m: int) -> N
 
 def last_stage(s: BaseSchedule, of: ConvStages) -> str:
     """The stage that writes results, with the copy of the sums joined into it."""
-    if of.out != of.sums:
+    if of.out:
         s.compute_inline(of.sums)
-    return of.out
+    return of.out or of.sums
 
 
 def cells(s: BaseSchedule, out: str, shape: Conv) -> list[str]:

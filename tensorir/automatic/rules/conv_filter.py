@@ -1,4 +1,4 @@
-"""The gradient of conv2d's filter as products, summed over the pixels of all results (CUDA).
+"""Gradients of convolutions' filters as products, summed over the pixels of all results (CUDA).
 
 On tensor cores (``mma.sync``) a block multiplies what one tap meets. The pixels of an image under a tap are never
 stored as a matrix: a block copies those of its tile to shared memory from the image. Few filters keep few blocks busy,
@@ -7,21 +7,24 @@ so the pixels are cut into parts, which a second kernel adds up.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
+from tensorir.automatic.part import Config
+from tensorir.automatic.rules.conv_image import LEAST_CHANNELS
+from tensorir.automatic.rules.conv_part import ConvStages, ConvTile
 from tensorir.engines.blocks import bind_grid, joint
 from tensorir.engines.gemm_blocks import part_length
-from tensorir.engines.gemm_tensor import KINDS, instructions, load_rows, swizzled, vector_of
+from tensorir.engines.gemm_tensor import KINDS, instructions, load_rows, modelled_kind, swizzled, vector_of
 from tensorir.engines.problems import Conv
 from tensorir.engines.steps import out_stage
-from tensorir.engines.tiles import Config, Knob, Knobs, Rule, Tile
+from tensorir.engines.tiles import Knob, Knobs, Rule, Tile
 from tensorir.intrin.cuda import MULTIPLICATIONS, Multiplication, loads_rows
-from tensorir.ops.common import Written
-from tensorir.ops.conv_tensor import LEAST_CHANNELS
-from tensorir.ops.views import image_of, weight_axes
+from tensorir.schedule.analysis import packed_names
 from tensorir.schedule.schedule import BaseSchedule
 from tensorir.target import Target
+from tensorir.tune.gpu_devices import gpu_of
+from tensorir.tune.gpu_model import MatrixProduct, Tiles, seconds
 
 PARTS = (1, 2, 4, 8, 16, 32, 64)
 """That the pixels may be cut into."""
@@ -45,30 +48,38 @@ def _multiplication(shape: Conv) -> Multiplication | None:
     return m if turned and whole else None
 
 
-def as_products(s: BaseSchedule, shape: Conv, parts: int) -> str:
+def as_products(s: BaseSchedule, shape: Conv, of: ConvStages, parts: int) -> str:
     """Walk the sums as products over the pixels t of ``parts`` parts; returns the stage that adds up the products.
 
-    Operands: dy_packed ([z,] [g,] t, k), what is under each tap ([z,] [g,] r, s, t, c), for NCHW with t last; sums of
+    Operands: of dy ([z,] [g,] t, k), what is under each tap ([z,] [g,] r, s, t, c), for NCHW with t last; sums of
     ([z,] [g,] r, s, k, c), where k and c count channels of one group.
     """
-    old, terms, kg = weight_axes(shape), "t = (n, p, q)", shape.kg
+    dw, kg, old = of.sums, shape.kg, of.walk
+    terms, said = "t = ({n}, {p}, {q})".format(**of.axes), of.said({})
     if parts > 1:
-        s.reindex("dw", f"{old} -> k, r, s, c, {terms}", writes="k, r, s, c")
+        s.reindex(dw, f"{old} -> {_axes('krsc', said)}, {terms}", writes="k, r, s, c")
         length = part_length(shape.pixels, parts, 1)
-        old, terms = "k, r, s, c | t", f"z = t/{length}, t = t%{length}"
+        old, terms, said = "k, r, s, c | t", f"z = t/{length}, t = t%{length}", {}
     z, g = "z, " if parts > 1 else "", "g, " if shape.groups > 1 else ""
-    new = f"g = k/{kg}, r, s, k = k%{kg}, c" if g else "r, s, k, c"
+    channel = said.get("k", "k")
+    said |= {"g": f"{channel}/{kg}", "k": f"{channel}%{kg}"} if g else {}
     k, c = ("k, t", "c, t") if shape.nchw else ("t, k", "t, c")
-    reads = {"dy": f"{z}{g}{k}", image_of(shape): f"{z}{g}r, s, {c}"}
-    s.reindex("dw", f"{old} -> {new}, {terms}", reads=reads, writes=f"{g}r, s, k, c")
-    return s.rfactor("dw", "dw.z").name if parts > 1 else "dw"
+    reads = {of.other: f"{z}{g}{k}", of.image: f"{z}{g}r, s, {c}"}
+    s.reindex(dw, f"{old} -> {_axes('grskc' if g else 'rskc', said)}, {terms}", reads=reads, writes=f"{g}r, s, k, c")
+    return s.rfactor(dw, f"{dw}.z").name if parts > 1 else dw
 
 
-class FilterTile(Written[Conv]):
+def _axes(letters: str, said: Mapping[str, str]) -> str:
+    """New axes as a view says them."""
+    return ", ".join(f"{v} = {said[v]}" if v in said else v for v in letters)
+
+
+class FilterTile(ConvTile):
     """``bk`` x ``bc`` channels of a block and ``wk`` x ``wc`` of a warp, ``bt`` pixels at a time, ``depth`` of the
     pipeline of copies, ``parts`` that the pixels are cut into; ``staged``: results leave by way of shared memory
     """
 
+    way = "tensor"
     bk, bc, wk, wc = Knob(64, 128, 32, 16), Knob(64, 128, 32, 16), Knob(32, 64, 16), Knob(32, 64, 16)
     bt, depth, parts, staged = Knob(32, 64, 16), Knob(4, 3, 2, 1), Knob(*PARTS), Knob(1, 0)
 
@@ -81,16 +92,17 @@ class FilterTile(Written[Conv]):
         steps = [n // p.element_bytes for n in (64, 128, 32)]
         return {**super().knobs(p, target), "bt": steps, "staged": [1, 0] if _stageable(p) else [0]}
 
-    def schedule(self, s: BaseSchedule) -> BaseSchedule:
+    def schedule(self, s: BaseSchedule, of: ConvStages) -> BaseSchedule:
         shape, m, nchw, grouped = self.p, instructions(self.p), self.p.nchw, self.p.groups > 1
-        dw, image = as_products(s, shape, self.parts), image_of(shape)
-        pixels = f"{image}_packed"
+        of = of.leaving(s, "warp" if self.parts == 1 else "register")
+        dy, pixels = packed_names([of.other, of.image], s.index.names())
+        dw = as_products(s, shape, of, self.parts)
         if self.parts > 1:
             out = s.stage_out(dw, at="root", scope="warp").name
-            _add_up(s)
+            _add_up(s, of)
             lead, channel = [f"{out}.rf", *([f"{out}.g"] if grouped else [])], f"{out}.k"
         else:
-            out = out_stage(s, dw, "warp")
+            out = out_stage(s, dw, "warp", of.out)
             group, channel = s.split(f"{out}.k", [None, shape.kg]) if grouped else (None, f"{out}.k")
             lead = [group] if group else []
         kb, wk, k = s.split(channel, [None, self.bk // self.wk, self.wk])
@@ -108,11 +120,11 @@ class FilterTile(Written[Conv]):
         c0, c1 = s.split(f"{dw}.c", [None, 8])
         own = [f"{dw}.{v}" for v in (*(["rf"] if self.parts > 1 else []), *(["g"] if grouped else []), "r", "s")]
         s.reorder(*own, to, ti, k0, c0, k1, c1, tt)
-        for operand, of_channels, tile in (("dy_packed", "k", self.bk), (pixels, "c", self.bc)):
+        for operand, of_channels, tile in ((dy, "k", self.bk), (pixels, "c", self.bc)):
             self._stage(s, operand, of_channels, tile, to)
-        if shape.pad:
-            s.compute_inline(image)
-        names = (("dy_packed", "a", len(own) - 2), (pixels, "b", len(own)))
+        if of.moved:
+            s.compute_inline(of.image)
+        names = ((dy, "a", len(own) - 2), (pixels, "b", len(own)))
         for (operand, fragment, dim), order in zip(names, _orders(shape), strict=True):
             load_rows(s, s.stage_in(f"{operand}_shared", at=ti, scope="warp").name, dim, m, fragment, order)
         s.tensorize(k1, f"mma.m16n8k{m.k}.{m.name}.{''.join(_orders(shape))}")
@@ -164,6 +176,24 @@ class FilterTile(Written[Conv]):
     }
 
     @classmethod
+    def expected(cls, p: Conv, target: Target) -> Callable[[Config], float] | None:
+        """Expected seconds by the model of products, of one for each tap."""
+        gpu = gpu_of(target)
+        return (lambda c: seconds(*cls(c, p, target).model, gpu)) if gpu else None
+
+    @property
+    def model(self) -> tuple[MatrixProduct, Tiles]:
+        """This configuration as the model of kernels knows it."""
+        p = self.p
+        image = min(1.0, p.n * p.c * p.h * p.w / (p.groups * p.taps * p.cg * p.pixels))
+        product = MatrixProduct(
+            p.kg, p.cg, p.pixels, p.groups * p.taps, modelled_kind(p), p.element_bytes,
+            2 if p.leaves_in_halves else 4, 3 if p.precision == "3xtf32" else 1, apart=(1.0 / p.taps, image),
+        )  # fmt: skip
+        tiles = Tiles("mma", self.bk, self.bc, self.bt, self.wk, self.wc, self.depth, not p.nchw, splits=self.parts)
+        return product, tiles
+
+    @classmethod
     def start(cls, p: Conv, target: Target) -> Config | None:
         """64 x 64 channels where there are as many, and as many parts as keep the largest devices busy."""
         bk = next((n for n in (64, 32) if (n <= 32 or n // 2 < p.kg) and (p.groups == 1 or p.kg % n == 0)), 16)
@@ -184,8 +214,8 @@ def _stageable(shape: Conv) -> bool:
     return bool(rows and shape.leaves_in_halves)
 
 
-def _add_up(s: BaseSchedule) -> None:
+def _add_up(s: BaseSchedule, of: ConvStages) -> None:
     """The kernel that adds up the parts: a thread for each element of the filter."""
-    final = out_stage(s, "dw")
+    final = out_stage(s, of.sums, epilogue=of.out)
     block, thread = s.split(joint(s, list(s.loops(final))), [None, 128])
-    s.bind(block, "block.x").bind(thread, "thread.x").compute_at("dw", thread)
+    s.bind(block, "block.x").bind(thread, "thread.x").compute_at(of.sums, thread)

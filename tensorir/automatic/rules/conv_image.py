@@ -1,4 +1,4 @@
-"""conv2d, and its image's gradient, on tensor cores: implicit GEMM over images (CUDA from sm_80 on).
+"""Convolutions, and gradients of their images, on tensor cores: implicit GEMM over images (CUDA from sm_80 on).
 
 Sixteen pixels of a row are the rows of an instruction's operand: with the channel last, each of them is a run of
 channels in shared memory, wherever the filter's tap moves it. So the image is staged once with its halo and read at
@@ -17,7 +17,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from tensorir.engines.blocks import bind_grid
+from tensorir.automatic.part import Config
+from tensorir.automatic.rules.conv_part import ConvStages, ConvTile
+from tensorir.engines.blocks import bind_grid, joint
 from tensorir.engines.gemm_tensor import (
     instructions,
     kind_of,
@@ -29,10 +31,9 @@ from tensorir.engines.gemm_tensor import (
 )
 from tensorir.engines.problems import Conv
 from tensorir.engines.steps import out_stage
-from tensorir.engines.tiles import Config, Knob, Knobs, Rule, Tile, cheapest
+from tensorir.engines.tiles import Knob, Knobs, Rule, Tile, cheapest
 from tensorir.intrin.cuda import MULTIPLICATIONS, Multiplication
-from tensorir.ops.common import Written
-from tensorir.ops.views import image_stage, reorder_image, sums_axes, turn_filters
+from tensorir.schedule.analysis import packed_names
 from tensorir.schedule.schedule import BaseSchedule
 from tensorir.target import Target
 from tensorir.tune.gpu_devices import gpu_of
@@ -60,24 +61,28 @@ def conv_multiplication(shape: Conv) -> Multiplication | None:
 # --- views
 
 
-def view(s: BaseSchedule, shape: Conv) -> str:
-    """Walk the sums "y" in the order of the instructions, whose tiles are the last dimensions of what they multiply;
+def view(s: BaseSchedule, shape: Conv, of: ConvStages) -> str:
+    """Walk the sums in the order of the instructions, whose tiles are the last dimensions of what they multiply;
     returns what holds the image.
 
-    The image is stored as (n, [g,] [h%stride, w%stride,] h, w, c), "w_packed" as ([g,] r, s, k, c) and the sums as
+    The image is stored as (n, [g,] [h%stride, w%stride,] h, w, c), filters as ([g,] r, s, k, c) and the sums as
     (n, [g,] p, q, k), for NCHW (n, [g,] p, k, q); k and c count channels of one group. Neighbouring outputs read every
     stride-th pixel. Sorted by what is left of their row and column, these are neighbours, and rows and columns that no
     tap reads (a 1x1 filter's) belong to parts that are not staged.
     """
-    image = image_stage(s, shape) if is_rearranged(shape) else "x"
+    image = image_stage(s, of) if of.moved or is_rearranged(shape) else of.image
     if shape.nchw or shape.groups > 1 or shape.stride > 1:
-        if not shape.pad:
+        if not of.moved:
             s.set_scope(image, "auto")  # it is computed where it is read, and then nowhere
         sort_pixels(s, image, shape, shape.stride)
     kg = shape.kg
-    said = {"g": f"k/{kg}", "k": f"k%{kg}"} if shape.groups > 1 else {}
-    sort_sums(s, "y", sums_axes(shape), said, shape)
+    sort_sums(s, of, {"g": f"{{k}}/{kg}", "k": f"{{k}}%{kg}"} if shape.groups > 1 else {}, shape)
     return image
+
+
+def image_stage(s: BaseSchedule, of: ConvStages) -> str:
+    """The stage that holds what the taps read: the one that moves it there, or a copy."""
+    return of.image if of.moved else s.stage_in(of.image, at="root", scope="global").name
 
 
 def sort_pixels(s: BaseSchedule, image: str, shape: Conv, stride: int, pad: Mapping[str, int] | None = None
@@ -88,21 +93,24 @@ def sort_pixels(s: BaseSchedule, image: str, shape: Conv, stride: int, pad: Mapp
         new |= {"a": f"h%{stride}", "b": f"w%{stride}"}
     new |= {v: f"{v}/{stride}" if stride > 1 else v for v in "hw"}
     new |= {"c": f"c%{shape.cg}" if shape.groups > 1 else "c"}
-    reorder_image(s, image, shape, new, widen=False, pad=pad)
+    own = [str(loop).removeprefix(f"{image}.") for loop in s.loops(image)]  # a copy's axes are numbered
+    called = dict(zip("nchw" if shape.nchw else "nhwc", own, strict=True))
+    said = [f"{axis} = {called[of[0]]}{of[1:]}" for axis, of in new.items()]
+    s.reindex(image, f"{', '.join(own)} -> {', '.join(said)}", pad, writes=", ".join(new))
 
 
-def sort_sums(s: BaseSchedule, y: str, declared: str, said: Mapping[str, str], shape: Conv) -> None:
-    """Walk sums with the axes ``declared`` as (n, [g,] [u, v,] p, q, k), for NCHW (n, [g,] [u, v,] p, k, q), and
-    "w_packed" as ([g,] [a, b,] r, s, k, c).
+def sort_sums(s: BaseSchedule, of: ConvStages, more: Mapping[str, str], shape: Conv) -> None:
+    """Walk sums as (n, [g,] [u, v,] p, q, k), for NCHW (n, [g,] [u, v,] p, k, q), and filters as
+    ([g,] [a, b,] r, s, k, c).
 
-    said: what axes are made of that are not declared by their own names
+    more: what axes are made of that are not those of the sums
     """
-    own = leading_names(shape)
+    own, said = leading_names(shape), of.said(more)
     sums = ["n", *own, *("pkq" if shape.nchw else "pqk")]
     parts = ["a", "b"] if "u" in own else []
     axes = ", ".join(f"{v} = {said[v]}" if v in said else v for v in [*sums, *parts, *"rsc"])
     filters = ", ".join([*(["g"] if "g" in own else []), *parts, *"rskc"])
-    s.reindex(y, f"{declared} -> {axes}", reads={"w": filters}, writes=", ".join(sums))
+    s.reindex(of.sums, f"{of.walk} -> {axes}", reads={of.other: filters}, writes=", ".join(sums))
 
 
 def forward_shape(shape: Conv) -> Conv | None:
@@ -116,27 +124,29 @@ def forward_shape(shape: Conv) -> Conv | None:
     return replace(shape, c=shape.k, k=shape.c, h=shape.p, w=shape.q, r=r, s=s, p=p, q=q, stride=1, back=shape)
 
 
-def gradient_view(s: BaseSchedule, f: Conv, shape: Conv) -> str:
-    """Walk the gradient of ``shape`` as ``f``, convolutions of "dy_spread" with taps that are counted backwards.
+def gradient_view(s: BaseSchedule, f: Conv, shape: Conv, of: ConvStages) -> str:
+    """Walk the gradient of ``shape`` as ``f``, convolutions of the spread gradient of results with taps that are
+    counted backwards.
 
     Pixel h = stride * p + u of the image meets those taps alone that read an element of dy, no zero between two. They
-    are every stride-th one, from a on, and rows of dy are those of "dy_spread" with one remainder.
+    are every stride-th one, from a on, and rows of dy are those of what is spread with one remainder.
     """
-    stride, pad, cg = shape.stride, shape.pad, shape.cg
-    rest = {"c": "k", **({"g": f"c/{cg}", "k": f"c%{cg}"} if shape.groups > 1 else {"k": "c"})}
-    declared = "n, c, h, w | k, -r, -s" if shape.nchw else "n, h, w, c | k, -r, -s"
+    stride, pad, cg, image, dx = shape.stride, shape.pad, shape.cg, image_stage(s, of), of.sums
+    rest = {"c": "{k}", **({"g": f"{{c}}/{cg}", "k": f"{{c}}%{cg}"} if shape.groups > 1 else {"k": "{c}"})}
+    if not of.moved:
+        s.set_scope(image, "auto")
     if stride == 1:
-        sort_pixels(s, "dy_spread", f, stride)
-        sort_sums(s, "dx", declared, {"p": "h", "q": "w", **rest}, f)
-        return "dy_spread"
-    sort_pixels(s, "dy_spread", f, stride, {"h": f.p + f.r, "w": f.q + f.s})
-    said = {f"{v}": f"{x}%{stride}" for v, x in zip("uvab", "hwrs", strict=True)}
-    said |= {f"{v}": f"{x}/{stride}" for v, x in zip("pqrs", "hwrs", strict=True)}
-    sort_sums(s, "dx", declared, {**said, **rest}, f)
+        sort_pixels(s, image, f, stride)
+        sort_sums(s, of, {"p": "{h}", "q": "{w}", **rest}, f)
+        return image
+    sort_pixels(s, image, f, stride, {"h": f.p + f.r, "w": f.q + f.s})
+    said = {v: f"{{{x}}}%{stride}" for v, x in zip("uvab", "hwrs", strict=True)}
+    said |= {v: f"{{{x}}}/{stride}" for v, x in zip("pqrs", "hwrs", strict=True)}
+    sort_sums(s, of, {**said, **rest}, f)
     for part, pixel, taps in (("a", "u", shape.r), ("b", "v", shape.s)):
         nearest = (taps - 1 - pad) % stride  # what is left of rows, or columns, that hold dy
-        s.keep_term(f"dx.{part}", f"{stride - 1} - (dx.{pixel} + {stride - 1 - nearest}) % {stride}")
-    return "dy_spread"
+        s.keep_term(f"{dx}.{part}", f"{stride - 1} - ({dx}.{pixel} + {stride - 1 - nearest}) % {stride}")
+    return image
 
 
 def leading_names(shape: Conv) -> list[str]:
@@ -145,20 +155,21 @@ def leading_names(shape: Conv) -> list[str]:
 
 
 def is_rearranged(shape: Conv) -> bool:
-    """True when the taps read anything else than ``x`` as it is stored."""
-    return bool(shape.pad or shape.stride > 1 or shape.groups > 1 or is_packed(shape))
+    """True when the taps read anything else than an image as it is stored."""
+    return bool(shape.stride > 1 or shape.groups > 1 or is_packed(shape))
 
 
 # --- the engine
 
 
-class ImageTile(Written[Conv]):
+class ImageTile(ConvTile):
     """``wp`` x ``wk`` warps of a block, each with ``rp`` rows of sixteen pixels by ``rk`` channels; ``bc`` input
     channels at a time, ``depth`` of the pipeline of copies; ``staged``: results leave by way of shared memory
 
     The rows of an instruction's sums are what is further apart in the result: pixels, or the channels of NCHW.
     """
 
+    way = "tensor"
     wp, wk, rp, rk = Knob(2, 4, 1), Knob(2, 4, 1), Knob(4, 2, 1), Knob(32, 64, 16)
     bc, depth, staged = Knob(16, 32, 64), Knob(3, 2, 4, 1), Knob(1, 0)
 
@@ -182,13 +193,14 @@ class ImageTile(Written[Conv]):
         """Channels of a block."""
         return self.wk * self.rk
 
-    def schedule(self, s: BaseSchedule) -> BaseSchedule:
+    def schedule(self, s: BaseSchedule, of: ConvStages) -> BaseSchedule:
         shape, m, grouped, nchw = self.p, instructions(self.p), self.p.groups > 1, self.p.nchw
-        image = view(s, shape) if shape.back is None else gradient_view(s, shape, shape.back)
-        y = "y" if shape.back is None else "dx"
-        out, own = out_stage(s, y, "warp"), leading_names(shape)
+        of = of.leaving(s, "warp")
+        (filters,), y = packed_names([of.other], s.index.names()), of.sums
+        image = view(s, shape, of) if shape.back is None else gradient_view(s, shape, shape.back, of)
+        out, own = out_stage(s, y, "warp", of.out), leading_names(shape)
         if is_packed(shape):
-            turn_filters(s, shape, 2)
+            turn_filters(s, filters)
         n, *pixels = s.loops(out)
         outputs = pixels.pop(0 if nchw else -1)
         image_of, (rows, columns) = [n], pixels
@@ -211,12 +223,11 @@ class ImageTile(Written[Conv]):
         q0, q1 = s.split(f"{y}.q", [None, 8 if nchw else PIXELS])
         inner = (k0, q0, k1, q1) if nchw else (q0, k0, q1, k1)
         s.reorder(f"{y}.n", *(f"{y}.{v}" for v in own), co, f"{y}.r", f"{y}.s", ci, f"{y}.p", *inner, cc)
-        _stage(s, image, "w", co, self.bc, shape)
-        _stage(s, "w_packed", "k", co, self.bc, shape)
-        operands = ("w_packed", image) if nchw else (image, "w_packed")
-        for operand, fragment, order in zip(operands, "ab", "nt", strict=True):
-            copy = s.stage_in(f"{operand}_shared", at=ci, scope="warp").name
-            load_rows(s, copy, len(_leading(operand, shape).split(",")) - 1, m, fragment, order)
+        copies = [(_stage(s, image, "w", co, self.bc, shape, computed=image != of.image or of.moved), "w"),
+                  (_stage(s, filters, "k", co, self.bc, shape, computed=not is_packed(shape)), "k")]  # fmt: skip
+        for (shared, row), fragment, order in zip(copies[::-1] if nchw else copies, "ab", "nt", strict=True):
+            copy = s.stage_in(shared, at=ci, scope="warp").name
+            load_rows(s, copy, len(_leading(row, shape).split(",")) - 1, m, fragment, order)
         s.tensorize(k1 if nchw else q1, f"mma.m16n8k{m.k}.{m.name}.nt")
         s.unroll(f"{y}.s").unroll(ci)
         if self.depth > 1:
@@ -323,10 +334,13 @@ def is_packed(shape: Conv) -> bool:
     return bool(shape.nchw or shape.parts)
 
 
-def _stage(s: BaseSchedule, operand: str, row: str, at: Any, channels: int, shape: Conv) -> None:
-    """Stage a block's reads of an operand for so many channels in shared memory: rows of channels."""
-    m, packed = instructions(shape), operand == "w_packed" and is_packed(shape)
-    lanes, lead = vector_of(channels, shape.cg, m), _leading(operand, shape)
+def _stage(s: BaseSchedule, operand: str, row: str, at: Any, channels: int, shape: Conv, computed: bool) -> str:
+    """Stage a block's reads of an operand for so many channels in shared memory: rows of channels; returns the copy.
+
+    row: "w" of the image, "k" of filters;  computed: what is copied is computed where that happens
+    """
+    m, packed = instructions(shape), row == "k" and is_packed(shape)
+    lanes, lead = vector_of(channels, shape.cg, m), _leading(row, shape)
     stored = swizzled(channels, m, row).replace("x", "c")
     copy = s.stage_in(operand, at=at, scope="shared", vector=lanes, layout=f"{lead}{row}, c -> {lead}{row}, {stored}")
     if shape.nchw and not packed:  # neighbouring threads read neighbours of a row, several channels each
@@ -334,13 +348,24 @@ def _stage(s: BaseSchedule, operand: str, row: str, at: Any, channels: int, shap
         s.reorder(
             f"{copy.name}.ax{last}" + (".0" if lanes else ""), f"{copy.name}.ax{last - 2}", f"{copy.name}.ax{last - 1}"
         )
-    if operand != "x" and not packed:
+    if computed:
         s.compute_inline(operand)
+    return copy.name
 
 
-def _leading(operand: str, shape: Conv) -> str:
+def turn_filters(s: BaseSchedule, filters: str) -> None:
+    """The turned filters by a kernel of their own: as they are stored, a row of channels may be in as many pieces as
+    there are taps, which every block would gather again.
+    """
+    loops = list(s.loops(filters))
+    rows, lane = s.split(joint(s, loops[-2:]), [None, 128])
+    s.reorder(rows, lane, *loops[:-2])
+    s.bind(rows, "block.x").bind(lane, "thread.x")
+
+
+def _leading(row: str, shape: Conv) -> str:
     """The dimensions of a copy before its rows, as a layout names them."""
-    if operand == "w_packed":
+    if row == "k":
         return ", ".join([*leading_names(shape), "r, s, "])
     group = "g, " if shape.groups > 1 else ""
     return f"n, {group}{'a, b, ' if max(shape.stride, shape.parts) > 1 else ''}h, "
