@@ -1,4 +1,4 @@
-"""Automatic schedules of products, windows and activations for CUDA, judged without a GPU, next to templates by hand.
+"""Automatic schedules of products, windows and activations for CUDA, judged without a GPU, next to convolutions' tiles.
 
     python benchmarks/automatic/gpu_offline.py               # prints a table
     python benchmarks/automatic/gpu_offline.py --save        # and writes benchmarks/results/automatic_gpu.json
@@ -7,8 +7,8 @@
 Each row is the default of the first template of ``tir.auto``: compiled by NVRTC at a large shape and disassembled
 (registers, spills, which instructions multiply), emulated at a small shape of whole tiles and at an awkward one, with
 the same configuration where it is legal there (exact; of the first, what its accesses to memory cost, over the least
-that their bytes need), and the time that the model of kernels expects, over what it expects of the hand-written
-template's default.
+that their bytes need), and the time that the model of kernels expects, over what it expects of the
+default of the tile that is written for convolutions.
 Needs the extra "cuda" and a C++ compiler. Not yet run on a GPU.
 """
 
@@ -41,7 +41,7 @@ ARCHES = ("sm_80", "sm_90a")
 KINDS = ("shared read", "shared write", "global read", "global write")
 MULTIPLY = ("FFMA", "HMMA", "IMMA", "HGMMA", "IGMMA", "QGMMA")
 MOST = 1.1
-"""Of the time that is expected of the hand-written template, where there is one."""
+"""Of the time that is expected of the tile for convolutions, where there is one."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Case:
     precision: str = "fp32"
 
     def work(self, shape: str = "large") -> tir.Workload:
-        """The hand-written workload, whose definition is what is scheduled automatically."""
+        """The operator's workload, whose definition is what is scheduled automatically."""
         options = {"precision": self.precision} if self.precision != "fp32" else {}
         made: tir.Workload = getattr(tir.ops, self.operator)(**getattr(self, shape), **options)
         return made
@@ -72,7 +72,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Alone(Case):
-    """A definition of ``tir.nn`` of one array, which has no hand-written template."""
+    """A definition of ``tir.nn`` of one array, which has no such tile."""
 
     def work(self, shape: str = "large") -> tir.Workload:
         options = {"dtype": "float32", **getattr(self, shape)}
@@ -266,7 +266,9 @@ def emulated(case: Case, shape: str, name: str, config: Mapping[str, Any], targe
 
 
 def hand_seconds(work: tir.Workload, target: tir.Target) -> float | None:
-    """What the model of kernels expects of the hand-written template's default; None where rules have all templates."""
+    """What the model of kernels expects of the default of the tile for convolutions, else of the operator's; None where
+    products of matrices have no other one.
+    """
     name = work.template_for(target, None)
     if name.startswith("gpu_tile_"):
         if "gpu_tensor" not in work.templates:
