@@ -39,7 +39,7 @@ def auto_schedule(outputs: Tensor | Sequence[Tensor], target: str | Target = "op
     wanted = target_here(target)
     plan = default_plan(as_outputs(outputs), wanted)
     s = Schedule(outputs, wanted)
-    plan.schedule(s, plan.space().default)
+    plan.start(s)
     return s
 
 

@@ -34,7 +34,7 @@ from tensorir.ir.tree import Binary, Call, Reduce, Var
 from tensorir.ir.visit import find
 from tensorir.runtime.host import target_here
 from tensorir.target import Target
-from tensorir.tune.template import Template, Templates, suiting
+from tensorir.tune.template import Template, Templates, suiting, template_on
 
 if TYPE_CHECKING:
     from tensorir.api.schedule import Schedule
@@ -169,13 +169,13 @@ class Work(Handle, Shown):
             need_text("template", template, ScheduleError)
         if template is None:
             first = None
-            for name, _ in suiting(self.templates, wanted):
-                if self._can_start(name, wanted):
+            for name, found in suiting(self.templates, wanted):
+                if found.started(wanted) is not None:  # filters of 11 x 11 may be too large for shared memory
                     return name
                 first = first or name
             if first is not None:
                 return first
-        elif template in self.templates and self.templates[template].suits(wanted):
+        elif self._suits(template, wanted):
             return template
         others = [n for n, _ in suiting(self.templates, wanted)]
         if template is None:
@@ -192,9 +192,12 @@ class Work(Handle, Shown):
         message = f"{self.name} has no template {shown(template)}"
         return ScheduleError(Problem("template.unknown", message, hint=meant("template", template, self.templates)))
 
-    def _can_start(self, template: str, target: Target) -> bool:
-        """True if the template has a legal configuration for ``target``."""
-        return self.templates[template].started(target) is not None
+    def _suits(self, template: str, target: Target) -> bool:
+        """True if a template of this name is written for ``target``."""
+        try:
+            return template_on(self.templates, template, target).suits(target)
+        except KeyError:
+            return False
 
     def schedule(
         self, config: Mapping[str, object] | None = None, template: str | None = None, target: str | Target = "opencl"
@@ -213,7 +216,7 @@ class Work(Handle, Shown):
 
         parsed = target_here(target)
         name = self.template_for(parsed, template)
-        chosen = self.templates[name]
+        chosen = template_on(self.templates, name, parsed)
         space = chosen.space_for(parsed)
         values = space.default if config is None else space.accept(config)
         s = Schedule(self._outputs, parsed)
@@ -232,7 +235,7 @@ class Work(Handle, Shown):
     def _default_part(self, target: Target) -> ExportProgram:
         """The program of the default configuration for a target, to export."""
         name = self.template_for(target)
-        config = self.templates[name].space_for(target).default
+        config = template_on(self.templates, name, target).space_for(target).default
         s = self.schedule(config, template=name, target=target)
         about = {"template": name, "config": dict(config), "record": None}
         return self._tested(replace(s._part_as(s.emitted(target), target), about=about), name, s._again)
@@ -304,7 +307,9 @@ def _counts(e: Binary) -> bool:
     return e.op in ("+", "-", "*", "/", "min", "max") and e.dtype != "index"
 
 
-def _automatic(outputs: Tensor | Sequence[Tensor], max_error: float, kind: str) -> Mapping[str, Template]:
+def _automatic(
+    outputs: Tensor | Sequence[Tensor], max_error: float, kind: str, target: Target | None
+) -> Mapping[str, Template]:
     from tensorir.automatic.plan import FULL_TARGETS, auto  # all primitives and passes: loading a kernel has no use
 
-    return auto(outputs, FULL_TARGETS[kind], max_error=max_error)
+    return auto(outputs, target or FULL_TARGETS[kind], max_error=max_error)

@@ -27,6 +27,7 @@ from tensorir.ir.structure import alpha_key
 from tensorir.ir.tree import Buffer, Const, Expr, Kind, Loop, Program, Scope, Stmt
 from tensorir.ir.visit import reads, sequence, swap_buffers, writes
 from tensorir.lower.kernel import Module
+from tensorir.lower.lowered import lowered
 from tensorir.lower.pipeline import lower
 from tensorir.lower.resolve_scopes import resolve_scopes
 from tensorir.runtime.host import target_here
@@ -70,6 +71,7 @@ class Plan:
     main:    the part that counts most, whose knobs have names of their own
     constants: inputs that never change: what is made of them alone is made once for all launches
     refused: the parts that rules offered as well, and what a primitive or lowering has against the start of each
+    begun:   its schedule from where its parts start, where planning made that
     """
 
     inlined: tuple[tuple[str, str], ...]
@@ -77,6 +79,7 @@ class Plan:
     main: Part
     constants: tuple[str, ...] = ()
     refused: tuple[Refusal, ...] = ()
+    begun: BaseSchedule | None = field(default=None, repr=False, compare=False)
 
     @property
     def needs(self) -> str:
@@ -97,6 +100,13 @@ class Plan:
             part.steps(s, self._own(part, config))
         self._ahead(s)
         return s
+
+    def start(self, s: BaseSchedule) -> None:
+        """Schedule the definition from where its parts start: where planning did so, its steps are taken."""
+        if self.begun is None or self.constants:
+            self.schedule(s, self.space().default)
+        else:
+            s._follow(self.begun)
 
     def _ahead(self, s: BaseSchedule) -> None:
         """Make what depends on constants alone ahead of time, where kernels of its own make it."""
@@ -180,49 +190,104 @@ def _inline(s: BaseSchedule, stages: Sequence[tuple[str, str]]) -> None:
 
 def default_plan(outputs: Sequence[Tensor], target: Target) -> Plan:
     """The first of ``plans``, without the others."""
-    return next(_plans(outputs, target))
+    return next(_Planner(outputs, target, NO_WISHES).plans())
 
 
-def plans(outputs: Sequence[Tensor], target: Target, wishes: Wishes = NO_WISHES) -> Mapping[str, Plan]:
+def plans(outputs: Sequence[Tensor], target: Target, wishes: Wishes = NO_WISHES) -> OneByOne[Plan]:
     """The ways to schedule a definition, by names that say the rule of what counts most; the default first, and the
-    others when they are asked for.
+    others when they are asked for. Who asks for a name has no part of another name tried.
     """
-    return OneByOne(lambda: ((f"{target.kind}_{plan.main.name}", plan) for plan in _plans(outputs, target, wishes)))
+    planner = _Planner(outputs, target, wishes)
+    return OneByOne(lambda: ((planner.prefix + plan.main.name, plan) for plan in planner.plans()), planner.named)
 
 
-def _plans(outputs: Sequence[Tensor], target: Target, wishes: Wishes = NO_WISHES) -> Iterator[Plan]:
-    refused, proved, found = list[Refusal](), set[Hashable](), False
-    for rules in dict.fromkeys((RULES_BEFORE_INLINING, ())):
-        for plan in _plans_by(rules, outputs, target, wishes, refused, proved):
-            yield plan
-            found = True
-    if not found:
-        why = "".join(f"; {r}" for r in refused[-1:])
-        message = f"no rule schedules {outputs[0].name} on {target.text}{why}"
-        raise refuse(ScheduleError, "automatic.no-rule", message, hint="a schedule by hand, or smaller extents")
+class _Planner:
+    """The plans of a definition: in rounds, which begin with parts of stages that would be inlined, or without."""
+
+    def __init__(self, outputs: Sequence[Tensor], target: Target, wishes: Wishes) -> None:
+        self.outputs, self.target, self.wishes = outputs, target, wishes
+        self.prefix = f"{target.kind}_"
+        self.refused, self.proved = list[Refusal](), set[Hashable]()
+        self._round = functools.cache(self._begun)
+
+    def plans(self) -> Iterator[Plan]:
+        """All plans, the default first. Raises ``automatic.no-rule`` where there is none."""
+        found = False
+        for one in self._rounds():
+            for plan in one.plans():
+                yield plan
+                found = True
+        if not found:
+            why = "".join(f"; {r}" for r in self.refused[-1:])
+            message = f"no rule schedules {self.outputs[0].name} on {self.target.text}{why}"
+            raise refuse(ScheduleError, "automatic.no-rule", message, hint="a schedule by hand, or smaller extents")
+
+    def named(self, name: str) -> Plan | None:
+        """The first plan whose main part has a name, after the kind of target."""
+        if not name.startswith(self.prefix):
+            return None
+        own = name.removeprefix(self.prefix)
+        return next((plan for one in self._rounds() if (plan := one.named(own))), None)
+
+    def _rounds(self) -> Iterator[_Round]:
+        return filter(None, map(self._round, dict.fromkeys((RULES_BEFORE_INLINING, ()))))
+
+    def _begun(self, whole: Sequence[Rule]) -> _Round | None:
+        """The round that begins with parts of the rules ``whole``; None where none of them claims anything."""
+        plain = BaseSchedule(self.outputs, self.target)
+        s = plain.fork()
+        claims = _Claims(plain, plain, (), Graph(s.program, self.wishes), self.refused, self.proved)
+        first = claims.claimed(whole, ())
+        if whole and not first:
+            return None
+        kept = frozenset().union(*(p.names for p in first))
+        done = tuple(inlined(s, kept))
+        return _Round(_Claims(plain, s, done, Graph(s.program, self.wishes), self.refused, self.proved), first)
 
 
-def _plans_by(
-    whole: Sequence[Rule], outputs: Sequence[Tensor], target: Target, wishes: Wishes, refused: list[Refusal],
-    proved: set[Hashable],
-) -> Iterator[Plan]:  # fmt: skip
-    """Plans that begin with parts of the rules ``whole``; what is ``refused`` or ``proved`` to work is added there."""
-    plain = BaseSchedule(outputs, target)
-    s = plain.fork()
-    claims = _Claims(plain, plain, (), Graph(s.program, wishes), refused, proved)
-    first = claims.claimed(whole, ())
-    if whole and not first:
-        return
-    kept = frozenset().union(*(p.names for p in first))
-    done = tuple(inlined(s, kept))
-    claims = _Claims(plain, s, done, Graph(s.program, wishes), refused, proved)
-    parts = claims.claimed(RULES, first)
-    if not parts:
-        return
-    main = max(parts, key=lambda p: p.work)
-    yield Plan(done, parts, main, wishes.constants, tuple(refused))
-    for other in claims.offered(RULES, main.anchor, first, main.name):
-        yield Plan(done, claims.claimed(RULES, (*first, other)), other, wishes.constants, tuple(refused))
+@dataclass(frozen=True)
+class _Round:
+    """The plans that begin with some parts: those that rules claim for the stages that are left."""
+
+    claims: _Claims
+    first: tuple[Part, ...]
+
+    @functools.cached_property
+    def parts(self) -> tuple[Part, ...]:
+        """The parts of the default."""
+        return self.claims.claimed(RULES, self.first)
+
+    @functools.cached_property
+    def main(self) -> Part:
+        """The part of the default that counts most, whose stage other plans schedule otherwise."""
+        return max(self.parts, key=lambda p: p.work)
+
+    def plans(self) -> Iterator[Plan]:
+        """All of them, the default first."""
+        if self.parts:
+            yield self._plan(self.parts, self.main)
+            for other in self.claims.offered(RULES, self.main.anchor, self.first, lambda name: name != self.main.name):
+                yield self._with(other)
+
+    def named(self, name: str) -> Plan | None:
+        """The first plan whose main part has a name."""
+        stages = [*self.claims.graph.nests.values()]
+        if self.first or len(stages) > 1:  # the default's parts tell which stage counts most
+            if not self.parts:
+                return None
+            if self.main.name == name:
+                return self._plan(self.parts, self.main)
+            stages = [self.main.anchor]
+        found = self.claims.offered(RULES, stages[0], self.first, lambda other: other == name)
+        return next((self._with(other) for other in found), None)
+
+    def _with(self, other: Part) -> Plan:
+        return self._plan(self.claims.claimed(RULES, (*self.first, other)), other)
+
+    def _plan(self, parts: tuple[Part, ...], main: Part) -> Plan:
+        claims = self.claims
+        begun = claims.begun_by.get(main) if len(parts) == 1 else None
+        return Plan(claims.inlined, parts, main, claims.graph.wishes.constants, tuple(claims.refused), begun)
 
 
 @dataclass(frozen=True)
@@ -233,6 +298,7 @@ class _Claims:
     refused: what does not work is added here
     proved:  keys of parts that work, whatever the names of their stages: networks repeat their layers
     made:    the parts that a rule offers for a stage, as far as anybody asked;  tried: whether parts work
+    begun_by: schedules of the whole definition by the start of a part
     """
 
     plain: BaseSchedule
@@ -243,6 +309,7 @@ class _Claims:
     proved: set[Hashable]
     made: dict[tuple[Rule, str], Iterator[Part]] = field(default_factory=dict)
     tried: dict[Part, bool] = field(default_factory=dict)
+    begun_by: dict[Part, BaseSchedule] = field(default_factory=dict)
 
     def claimed(self, rules: Sequence[Rule], given: Sequence[Part]) -> tuple[Part, ...]:
         """Parts for all stages that are not in those ``given``, of the first rule that takes each as it is declared."""
@@ -255,13 +322,15 @@ class _Claims:
                 parts.append(part)
         return tuple(parts)
 
-    def offered(self, rules: Sequence[Rule], anchor: Nest, parts: Sequence[Part], but: str = "") -> Iterator[Part]:
-        """Parts that end with a stage, whose stages nobody else has claimed or reads, and whose start can be made;
-        none of the name ``but``.
+    def offered(
+        self, rules: Sequence[Rule], anchor: Nest, parts: Sequence[Part], wanted: Callable[[str], bool] = bool
+    ) -> Iterator[Part]:
+        """Parts of ``wanted`` names that end with a stage, whose stages nobody else has claimed or reads, and whose
+        start can be made.
         """
         taken = frozenset().union(*(p.names for p in parts))
         for part in itertools.chain.from_iterable(self._made(rule, anchor) for rule in rules):
-            if part.name != but and not part.names & taken and self._alone(part) and self._works(part):
+            if wanted(part.name) and not part.names & taken and self._alone(part) and self._works(part):
                 yield part
 
     def _alone(self, part: Part) -> bool:
@@ -306,7 +375,7 @@ class _Claims:
             s = self._declared(part)
             before = s.program
             part.steps(s, part.space.default)
-            module = lower(_changed(before, s.program, s.target), s.target)
+            module = lowered(s) if part.alone else lower(_changed(before, s.program, s.target), s.target)
             if not part.plainest and (length := length_of(module)) > MAX_NODES:
                 message = f"{length} nodes with what is unrolled; a start that compiles in seconds has {MAX_NODES}"
                 raise refuse(CompileError, "compile.time-limit", message, hint="fewer iterations unrolled")
@@ -314,6 +383,8 @@ class _Claims:
             self.refused.append(Refusal.of(part, e))
             return False
         self.proved.add(key)
+        if part.alone:
+            self.begun_by[part] = s
         return True
 
     def _declared(self, part: Part) -> BaseSchedule:
@@ -357,14 +428,18 @@ def auto(
     """
     need_choice("precision", precision, PRECISIONS, ScheduleError)
     most = need_number("max_error", max_error, 0)
-    return templates_of(as_outputs(outputs), target_here(target), Wishes(precision, max_error=most))
+    found = templates_of(as_outputs(outputs), Wishes(precision, max_error=most))(target_here(target))
+    next(iter(found))  # an error, where there is none
+    return found
 
 
-def templates_of(made: Sequence[Tensor], wanted: Target, wishes: Wishes) -> Mapping[str, Template]:
-    """The templates of ``auto``, for a workload's wishes."""
+def templates_of(made: Sequence[Tensor], wishes: Wishes) -> Callable[[Target], OneByOne[Template]]:
+    """The templates of ``auto`` on a target, for a workload's wishes; ``automatic.no-rule`` is raised by who looks at
+    them.
+    """
     known = functools.lru_cache(maxsize=8)(lambda t, _: plans(made, t, wishes))  # those of other names are equal
 
-    def template(name: str, first: Plan) -> Template:
+    def template(name: str, first: Plan, kind: str) -> Template:
         def plan(on: Target) -> Plan:
             found = known(on, on.name)
             if name not in found:
@@ -373,13 +448,20 @@ def templates_of(made: Sequence[Tensor], wanted: Target, wishes: Wishes) -> Mapp
             return found[name]
 
         return Template(
-            lambda s, c: plan(s.target).schedule(s, c), lambda on: plan(on).space(), (wanted.kind,),
+            lambda s, c: plan(s.target).schedule(s, c), lambda on: plan(on).space(), (kind,),
             first.approximate, first.needs,
         )  # fmt: skip
 
-    found = OneByOne(lambda: ((n, template(n, plan)) for n, plan in known(wanted, wanted.name).items()))
-    next(iter(found))  # an error, where there is none
-    return found
+    def on(target: Target) -> OneByOne[Template]:
+        found = known(target, target.name)
+
+        def named(name: str) -> Template | None:
+            plan = found.get(name)
+            return template(name, plan, target.kind) if plan else None
+
+        return OneByOne(lambda: ((n, template(n, plan, target.kind)) for n, plan in found.items()), named)
+
+    return on
 
 
 # How much a compiler has to read of kernels: what a start that unrolls too much is refused by.

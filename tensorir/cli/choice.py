@@ -16,6 +16,7 @@ from tensorir.runtime.host import target_here
 from tensorir.target import Target
 from tensorir.tune.log import LogReader, best
 from tensorir.tune.record import Record
+from tensorir.tune.template import template_on
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ def recorded(work: Workload, target: Target | str | None, log: str) -> Chosen | 
             continue
         return Chosen(
             record.template,
-            work.templates[record.template].space_for(made_for).canonical(record.config),
+            template_on(work.templates, record.template, made_for).space_for(made_for).canonical(record.config),
             made_for,
             record,
         )
@@ -80,7 +81,7 @@ def on_device(work: Workload, measurer: Measurer, about: Mapping[str, Any], log:
         if regenerate(work, record, target) is not None:
             return Chosen(
                 record.template,
-                work.templates[record.template].space_for(target).canonical(record.config),
+                template_on(work.templates, record.template, target).space_for(target).canonical(record.config),
                 target,
                 record,
             )
@@ -90,7 +91,7 @@ def on_device(work: Workload, measurer: Measurer, about: Mapping[str, Any], log:
 
 def _asked(work: Workload, target: Target, template: str | None, config: Mapping[str, Any] | None) -> Chosen:
     name = work.template_for(target, template)
-    space = work.templates[name].space_for(target)
+    space = template_on(work.templates, name, target).space_for(target)
     values = space.default if config is None else space.canonical({**space.default, **config})
     if config is None:
         say(f"{work.title} is not tuned here: this is the default schedule of template {name}")

@@ -42,6 +42,7 @@ from tensorir.ops.onnx_nodes import Left, Match, OnnxGraph, candidates, domains,
 from tensorir.runtime.host import as_here
 from tensorir.target import Target
 from tensorir.tune.spec import RunSpec
+from tensorir.tune.template import template_on
 
 FOLDER_FORMAT = "tensorir-onnx"
 MODEL_MARK = "tensorir"
@@ -332,7 +333,7 @@ def _kernel(known: dict[str, NodeKernel], match: Match, choose: Callable[[Worklo
 def _default(work: Workload) -> Chosen:
     target = as_here(Target.parse("c"))
     name = work.template_for(target)
-    return Chosen(name, work.templates[name].space_for(target).default, target)
+    return Chosen(name, template_on(work.templates, name, target).space_for(target).default, target)
 
 
 def write(made: ReplacementPlan, out: Path) -> dict[str, Any]:

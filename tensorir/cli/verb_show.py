@@ -79,7 +79,8 @@ def _refused(work: Workload, chosen: Chosen, s: Schedule) -> list[str]:
     """Reasons why offered parts of the automatic schedule were not used."""
     if not any(step.why for step in s.trace):
         return []
-    plan = plans(work.outputs, chosen.target).get(chosen.template)
+    tried = plans(work.outputs, chosen.target).items()
+    plan = next((plan for name, plan in tried if name == chosen.template), None)
     return list(dict.fromkeys(map(str, plan.refused))) if plan else []
 
 

@@ -80,32 +80,57 @@ def tiled(out: Tensor, wishes: Wishes, known: Sequence[str] = ()) -> Templates:
 
     known: names of some for CPUs; to load a kernel that one of these made, no rule is asked
     """
-
-    made = functools.cache(lambda kind: tiled_on(kind, out, wishes))
+    ruled = Ruled(out, wishes)
 
     def later(name: str) -> Template:
         def schedule(s: BaseSchedule, config: Config) -> Any:
-            return made("cpu")[name].function(s, dict(config))
+            return ruled.tiled("cpu", s.target)[name].function(s, dict(config))
 
         def space(target: Target) -> Space:
-            return made("cpu")[name].space_for(target)
+            return ruled.tiled("cpu", target)[name].space_for(target)
 
         return Template(schedule, space, ("cpu",))
 
-    kinds = {kind: functools.partial(made, kind) for kind in ("cpu", "gpu")}
+    kinds = {kind: functools.partial(ruled.tiled, kind) for kind in ("cpu", "gpu")}
     return Templates({}, kinds, lambda: {name: later(name) for name in known})
 
 
-def tiled_on(kind: str, out: Tensor, wishes: Wishes) -> Mapping[str, Template]:
-    """Those of ``tiled`` for a kind of target."""
-    return OneByOne(lambda: those(lambda name: bool(TILED & {*name.split("_")}), by_rules(out, kind, wishes)))
+class Ruled:
+    """The templates that rules make of a definition, for one target or for a kind of them."""
+
+    def __init__(self, out: Tensor, wishes: Wishes) -> None:
+        self.out, self.wishes = out, wishes
+        self._tiled = dict[tuple[str, Target | None, str], Mapping[str, Template]]()
+
+    @functools.cached_property
+    def _made(self) -> Callable[[str, Target | None], Mapping[str, Template]]:
+        from tensorir.automatic.plan import FULL_TARGETS, templates_of  # all rules, which loading has no use for
+
+        on = templates_of((self.out,), self.wishes)
+        return lambda kind, target: on(target or FULL_TARGETS[kind])
+
+    def all(self, kind: str, target: Target | None = None) -> Mapping[str, Template]:
+        """All of them."""
+        return self._made(kind, target)
+
+    def tiled(self, kind: str, target: Target | None = None) -> Mapping[str, Template]:
+        """Those of ``tiled``."""
+        key = kind, target, target.name if target else ""
+        if key not in self._tiled:
+            self._tiled[key] = self._tiles(self.all(kind, target))
+        return self._tiled[key]
+
+    def _tiles(self, found: Mapping[str, Template]) -> Mapping[str, Template]:
+        each = functools.partial(those, _is_tiled, found)
+
+        def named(name: str) -> Template | None:
+            return found.get(name) if _is_tiled(name) or not _is_tiled(next(iter(each()))[0]) else None
+
+        return OneByOne(each, named)
 
 
-def by_rules(out: Tensor, kind: str, wishes: Wishes) -> Mapping[str, Template]:
-    """The templates that rules make of a definition on a kind of target."""
-    from tensorir.automatic.plan import FULL_TARGETS, templates_of  # all rules, which loading a kernel has no use for
-
-    return templates_of((out,), FULL_TARGETS[kind], wishes)
+def _is_tiled(name: str) -> bool:
+    return not TILED.isdisjoint(name.split("_"))
 
 
 def those(wanted: Callable[[str], bool], templates: Mapping[str, Template]) -> Named:

@@ -13,10 +13,8 @@ from typing import TYPE_CHECKING
 import tensorir.ops.direct as direct  # "from tensorir.ops import" asks the package for a name like it: 2 ms
 import tensorir.ops.winograd as winograd
 from tensorir.api.workload import Template
-from tensorir.automatic.facts import Wishes
 from tensorir.engines.problems import Conv
-from tensorir.expr.tensor import Tensor
-from tensorir.ops.common import Named, by_rules, fastest, those
+from tensorir.ops.common import Named, fastest, those
 from tensorir.ops.conv_nest import row_templates
 
 if TYPE_CHECKING:
@@ -25,15 +23,14 @@ if TYPE_CHECKING:
     from tensorir.tune.space import Space
 
 
-def cpu_templates(shape: Conv, made: str, outputs: Tensor) -> Named:
+def cpu_templates(shape: Conv, made: str, by_rules: Mapping[str, Template]) -> Named:
     """The templates by name, the one that promises most first; of the convolution ("y"), or of its gradient with
     respect to the image ("x") or the filter ("w").
     """
     found, grouped = written(shape, made).items(), in_groups(shape)
     if not grouped and shape.prepack:  # rules keep no filters of other algorithms packed
         return found
-    wishes = Wishes(constants=("w",) if shape.prepack else ())
-    ruled = those(lambda name: "_tile" in name, by_rules(outputs, "cpu", wishes))
+    ruled = those(lambda name: "_tile" in name, by_rules)
     # rules fill vectors with pixels where channels would do
     first = made == "y" and grouped and direct.fits(shape) and not direct.fills_pixels(shape)
     return itertools.chain(*((found, ruled) if first else (ruled, found)))

@@ -22,6 +22,7 @@ from tensorir.ir.dtypes import dtype_of, is_float
 from tensorir.nn.sides import WindowAxis, sides_of, texts_of
 from tensorir.ops.baselines import conv2d_baselines
 from tensorir.ops.common import (
+    Ruled,
     activate,
     added_type,
     epilogue,
@@ -29,10 +30,10 @@ from tensorir.ops.common import (
     need_precision,
     out_dtype,
     positive,
-    tiled_on,
 )
 from tensorir.ops.conv_cpu import begins_with, cpu_templates, in_groups, written
 from tensorir.ops.operators import OPERATORS
+from tensorir.target import Target
 from tensorir.tune.template import OneByOne
 
 DEFAULTS = dict(residual=False, prepack=False, max_error=1e-4, precision="fp32")
@@ -145,18 +146,18 @@ def _operand(name: str, shape: Conv) -> Tensor:
 
 
 def _workload(name: str, out: Tensor, shape: Conv, given: Mapping[str, Any], made: str, **more: Any) -> Workload:
-    @functools.cache
-    def on_cpus() -> Mapping[str, Template]:
-        return OneByOne(lambda: cpu_templates(shape, made, out))
+    kept = ("w",) if shape.prepack else ()
+    ruled = Ruled(out, Wishes(shape.precision, kept, max_error=shape.max_error))
 
-    @functools.cache
-    def on_gpus() -> Mapping[str, Template]:
-        kept = ("w",) if shape.prepack else ()
-        return tiled_on("gpu", out, Wishes(shape.precision, kept, max_error=shape.max_error))
+    def on_cpus(target: Target | None) -> Mapping[str, Template]:
+        return OneByOne(lambda: cpu_templates(shape, made, ruled.all("cpu", target)))
 
-    later: dict[str, Callable[[], Mapping[str, Template]]] = {"cpu": on_cpus, "gpu": on_gpus}
+    later: dict[str, Callable[[Target | None], Mapping[str, Template]]] = {
+        "cpu": on_cpus,
+        "gpu": functools.partial(ruled.tiled, "gpu"),
+    }
     compared = made == "y" and not shape.prepack and not in_groups(shape)
-    lead = {"cpu": lambda target: begins_with(shape, on_cpus(), target)} if compared else {}
+    lead = {"cpu": lambda target: begins_with(shape, on_cpus(target), target)} if compared else {}
     return Workload(
         name,
         out,

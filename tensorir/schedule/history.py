@@ -164,6 +164,10 @@ class History(Handle, Scheduled[H], Shown):
     def __copy__(self) -> Self:
         return self.fork()
 
+    def _follow(self, other: History[Any]) -> None:
+        """Take the steps of a schedule that has the same definition and target, in place of these."""
+        self._versions, self._steps = list(other._versions), list(other._steps)
+
     def undo(self, n: int = 1) -> Self:
         """Take back the last ``n`` calls."""
         if not 0 <= need_int("n", n, error=ScheduleError) <= len(self._steps):

@@ -62,7 +62,7 @@ def test_templates_that_are_made_late_are_a_mapping_like_others():
     made = []
     one, two, three = (Template(lambda s, c: None, tir.Space(n=[n])) for n in (1, 2, 3))
 
-    def later():
+    def later(_):
         made.append(1)
         return {"b": two, "c": three}
 
@@ -89,7 +89,7 @@ def test_a_late_template_that_takes_no_time_is_made_alone():
     one, two, three = (Template(lambda s, c: None, tir.Space(n=[n])) for n in (1, 2, 3))
     made = []
 
-    def later():
+    def later(_):
         made.append(1)
         return {"b": two, "c": three}
 
@@ -99,11 +99,11 @@ def test_a_late_template_that_takes_no_time_is_made_alone():
 
 
 def test_a_name_that_begins_with_a_kind_makes_none_of_another():
-    def never():
+    def never(_):
         raise AssertionError("the templates for processors are made")
 
     one = Template(lambda s, c: None, tir.Space())
-    t = Templates({}, {"cpu": never, "gpu": lambda: {"gpu_tile": one}})
+    t = Templates({}, {"cpu": never, "gpu": lambda _: {"gpu_tile": one}})
     assert t["gpu_tile"] is one and "gpu_tile_warp" not in t
     with pytest.raises(AssertionError):
         t["tile"]
@@ -118,7 +118,7 @@ def test_later_templates_are_made_one_by_one_as_far_as_anyone_asks():
             made.append(named[0])
             yield named
 
-    t = Templates({"a": one}, {"cpu": lambda: OneByOne(each)})
+    t = Templates({"a": one}, {"cpu": lambda _: OneByOne(each)})
     work = Workload("late", elementwise(lambda a: a + 1), t)
     assert work.template_for("opencl") == "a" and made == []
     assert t["b"] is two and next(itertools.islice(t, 1, None)) == "b" and made == ["b"]
@@ -136,7 +136,7 @@ def test_threads_that_ask_for_later_templates_lose_none():
     sys.setswitchinterval(1e-6)
     try:
         for _ in range(50):
-            t = Templates({"a": one}, {"cpu": lambda: OneByOne(each)})
+            t = Templates({"a": one}, {"cpu": lambda _: OneByOne(each)})
             asked = [threading.Thread(target=ask, args=(t,)) for ask in (len, list, len, list)]
             for x in asked:
                 x.start()
@@ -145,7 +145,7 @@ def test_threads_that_ask_for_later_templates_lose_none():
             assert len(list(t)) == 31
     finally:
         sys.setswitchinterval(before)
-    t = Templates({"a": one}, {"cpu": lambda: OneByOne(each)})
+    t = Templates({"a": one}, {"cpu": lambda _: OneByOne(each)})
     assert [n for n in t if len(t)] == ["a", *(f"t{n}" for n in range(30))], "as far as they were when it began"
 
 
@@ -185,6 +185,27 @@ def test_other_templates_of_rules_are_not_planned_until_they_are_asked_for(monke
     assert {t.kinds for t in grouped.templates.values()} == {("cpu",), ("gpu",)} and len(set(planned)) > 1
 
 
+def test_templates_for_a_target_are_those_that_rules_make_there():
+    """Without shared memory for a tile of a product there are other ways, though other GPUs have tiles."""
+    small = tir.Target.parse("opencl -kind=gpu -shared_bytes=64 -shared_optin_bytes=64")
+    work = tir.ops.matmul(m=64, n=64, k=64)
+    assert "gpu_tile" in work.templates
+    assert work.template_for(small) not in ("gpu_tile", "gpu_tile_warp") and work.schedule(target=small).check()
+
+
+def test_who_asks_for_a_template_has_no_others_tried(monkeypatch):
+    planned = []
+    lowers = plan._Claims._lowers
+    monkeypatch.setattr(plan._Claims, "_lowers", lambda self, part: planned.append(part.name) or lowers(self, part))
+    x, y, k = tir.placeholder((64, 70)), tir.placeholder((70, 80)), tir.reduce_axis(70)
+    work = tir.Workload("product", tir.compute((64, 80), lambda i, j: tir.sum(x[i, k] * y[k, j], axis=k)))
+    first, *_, last = tir.auto(work.outputs, "cuda -arch=sm_80")
+    planned.clear()
+    assert work.schedule(template=last, target="cuda -arch=sm_80") and {f"gpu_{n}" for n in planned} <= {first, last}
+    planned.clear()
+    assert "gpu_none" not in work.templates and len(set(planned)) == 1, "the first, which says that rules schedule it"
+
+
 def test_templates_of_convolutions_that_no_rule_makes_are_those_among_all():
     work = tir.ops.conv2d(c=64, k=64, h=8, w=8, pad=1, layout="NHWC", dtype="bfloat16")
     alone = {n: work.templates[n] for n in ("gpu_tensor",)}
@@ -194,7 +215,7 @@ def test_templates_of_convolutions_that_no_rule_makes_are_those_among_all():
 def test_a_change_before_the_late_templates_are_made_lasts():
     one, two = (Template(lambda s, c: None, tir.Space(n=[n])) for n in (1, 2))
     for change in (lambda t: t.update(b=one), lambda t: t.setdefault("a", one), lambda t: t.pop("b")):
-        late, plain = Templates({"a": two}, {"cpu": lambda: {"b": two}}), {"a": two, "b": two}
+        late, plain = Templates({"a": two}, {"cpu": lambda _: {"b": two}}), {"a": two, "b": two}
         change(late), change(plain)
         assert late == plain and list(late) == list(plain)
 

@@ -30,7 +30,8 @@ def inlined(s: BaseSchedule, kept: Collection[str]) -> Iterator[tuple[str, str]]
         if name in kept or not (why := worth(graph, nest, s.target)):
             continue
         try:
-            s.compute_inline(name)
+            with s.because(f"inline: {why}"):
+                s.compute_inline(name)
         except TensorIRError:  # read in a way that has no place for an expression: it stays a stage
             continue
         yield name, why
