@@ -37,7 +37,7 @@ def test_defaults_fit_and_so_does_what_spaces_call_legal(given, arch):
     op, shape = given
     work, target, rng = getattr(tir.ops, op)(**shape), Target.parse(f"cuda -arch={arch}"), random.Random(0)
     for name, template in suiting(work.templates, target):
-        if work._can_start(name, target):
+        if work.templates[name].started(target):
             space = template.space_for(target)
             for config in (space.default, space.config(rng.randrange(len(space.legal)))):
                 check_source(work.schedule(config, name, target).emitted(), target)
