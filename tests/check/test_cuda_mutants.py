@@ -102,11 +102,11 @@ def test_numbers_of_kernels_are_added():
         cuda_mutants.merged(one, one)
 
 
-def test_texts_of_two_shapes_have_the_same_mutants():
-    for kernel in KERNELS.values():
-        one, two = (edits(s.emitted().text, kernel.slots) for s in kernel.schedules())
-        assert [e.kind for e in one] == [e.kind for e in two]
-        assert len(one) > 100
+@pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
+def test_texts_of_two_shapes_have_the_same_mutants(kernel):
+    one, two = (edits(s.emitted().text, kernel.slots) for s in kernel.schedules())
+    assert [e.kind for e in one] == [e.kind for e in two]
+    assert len(one) > 100
 
 
 def test_statements_are_the_whole_text():

@@ -15,18 +15,18 @@ GROUPS = {"scalars", "index tables", "sizes", "launch bounds", "registers", "ass
 
 
 @functools.cache
-def sources():
-    return {name: kernel.schedules()[0].emitted() for name, kernel in cuda_planted.EVERY.items()}
+def source_of(name):
+    return cuda_planted.EVERY[name].schedules()[0].emitted()
 
 
 def test_every_group_has_places_in_some_kernel():
     found = {f.group for name in ("bf16 with alpha and beta, clusters", "bf16 grouped, mma.sync", "threads")
-             for f in cuda_planted.planted(cuda_planted.EVERY[name], sources()[name], 1, 0)}  # fmt: skip
+             for f in cuda_planted.planted(cuda_planted.EVERY[name], source_of(name), 1, 0)}  # fmt: skip
     assert found >= GROUPS
 
 
 def test_a_sample_is_the_same_for_a_seed_and_another_for_another():
-    kernel, source = cuda_planted.EVERY["threads"], sources()["threads"]
+    kernel, source = cuda_planted.EVERY["threads"], source_of("threads")
     one, again, other = (cuda_planted.planted(kernel, source, 2, seed) for seed in (0, 0, 1))
     assert one == again != other and len(one) > 15
     assert all(f.source != source and f.place(source) for f in one)
@@ -38,6 +38,6 @@ def test_a_sample_is_the_same_for_a_seed_and_another_for_another():
     ("threads", "ways to tell"), ("threads", "special numbers"),
 ])  # fmt: skip
 def test_what_is_planted_is_told(name, group):
-    schedule, source = cuda_planted.EVERY[name].schedules()[0], sources()[name]
+    schedule, source = cuda_planted.EVERY[name].schedules()[0], source_of(name)
     found = cuda_planted.planted(cuda_planted.EVERY[name], source, 1, 3, group)
     assert found and not [f.place(source) for f in found if not cuda_planted.told(schedule, f)]
