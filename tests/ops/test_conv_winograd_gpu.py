@@ -50,7 +50,7 @@ def run(w, config, seed=0, template="gpu_winograd"):
 
 
 SHAPES = {
-    "one pixel": dict(h=1, w=1),
+    "one row": dict(h=1, w=3),
     "tiles and one": dict(n=2, h=9, w=5, c=9, k=10, bias=True),
     "tiles less one": dict(n=3, h=7, w=3, c=17, k=12, act="relu", residual=True),
     "no padding": dict(h=6, w=11, c=12, k=36, pad=0, bias=True, act="relu"),
