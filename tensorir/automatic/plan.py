@@ -223,11 +223,14 @@ class _Planner:
             raise refuse(ScheduleError, "automatic.no-rule", message, hint="a schedule by hand, or smaller extents")
 
     def named(self, name: str) -> Plan | None:
-        """The first plan whose main part has a name, after the kind of target."""
+        """The first plan whose main part has a name, after the kind of target; None where others have none. Raises
+        ``automatic.no-rule`` where there is no plan.
+        """
         if not name.startswith(self.prefix):
             return None
         own = name.removeprefix(self.prefix)
-        return next((plan for one in self._rounds() if (plan := one.named(own))), None)
+        found = next((plan for one in self._rounds() if (plan := one.named(own))), None)
+        return found if found else next((None for _ in self.plans()), None)
 
     def _rounds(self) -> Iterator[_Round]:
         return filter(None, map(self._round, dict.fromkeys((RULES_BEFORE_INLINING, ()))))
