@@ -1,7 +1,7 @@
 """Two trees' kernels against each other: nothing that a change touches may get slower.
 
     python benchmarks/compare_trees.py ../before .                          # everything: see "trees/cases.py"
-    python benchmarks/compare_trees.py ../before . --op conv2d --template 'cpu_direct|gpu_tile_warp'
+    python benchmarks/compare_trees.py ../before . --op conv2d --template 'cpu_tile_turned|gpu_tile_warp'
     python benchmarks/compare_trees.py ../before . --target c:0 --core 0    # processors only, timed in one thread
     python benchmarks/compare_trees.py ../before . --target 'cuda -arch=sm_90a' --case bfloat16 --configs 1
     python benchmarks/compare_trees.py ../before . --shape matmul m=16 n=1024 k=1000 tb=1 --template cpu_tile_dot

@@ -82,10 +82,11 @@ def packings() -> Iterator[Case]:
         yield Case(f"a of {m} x {n} x {k}, transposed", work, "cpu_tile_column", {"pack_a": 1}, "a_packed", 8 * m * k)
     for c, k, r in FILTERS:
         for layout in ("NCHW", "NHWC"):
-            template = "cpu_direct" if r > 1 else "cpu_pixels"
-            pinned = {"pack": "kernel"} if r > 1 else {"pack": "kernel", "lanes": "channels"}
-            yield Case(f"{k} filters of {c} x {r} x {r}, {layout}", conv(c, k, r, layout), template, pinned, "w_packed",
-                       8 * c * k * r * r)  # fmt: skip
+            if r == 1 and layout == "NCHW":  # lanes are along pixels, and no filter is packed
+                continue
+            template = "cpu_tile_column" if layout == "NHWC" else "cpu_tile_turned"
+            yield Case(f"{k} filters of {c} x {r} x {r}, {layout}", conv(c, k, r, layout), template,
+                       {"pack": "kernel"}, "w_packed", 8 * c * k * r * r)  # fmt: skip
 
 
 Timed = tuple[Callable[[], None], Callable[[], None]]

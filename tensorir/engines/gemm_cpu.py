@@ -20,11 +20,12 @@ from typing import TYPE_CHECKING, ClassVar
 
 from tensorir.engines.blocks import extent_of
 from tensorir.engines.model import BLOCK_BYTES, CORES, CpuTile, balance, crowding, in_balanced_tiles, priced
-from tensorir.engines.packing import SIDE, tiles_of, turned
+from tensorir.engines.packing import SIDE, leave_turned, tiles_of, turned
 from tensorir.engines.problems import Gemm
 from tensorir.engines.product import Product, bind_outer, sums_in_registers
 from tensorir.engines.steps import divisor_near, unroll_by
 from tensorir.engines.tiles import Knob, Knobs, Rule
+from tensorir.ir.words import SIDES
 from tensorir.schedule.analysis import packed_names
 from tensorir.target import Target
 
@@ -44,8 +45,17 @@ MULTIPLY, LOAD = 0.47, 0.37
 """Cycles of a multiply-add of vectors, and of a load of a vector or of an element for all lanes."""
 LATENCY = 4.0
 """Cycles between dependent multiply-adds."""
-SECOND_CACHE_LINE = 0.42
-"""Cycles more of 64 bytes of b that come from the second-level cache, or cross lines."""
+FOLDED = 0.23
+"""Cycles of a load of an element that one multiply-add alone reads, next to others in memory: it is a part of that."""
+POINTERS, PLACE = 12, 15.0
+"""Rows whose places in memory stay in registers where tiles have them at different distances, and cycles to find one.
+"""
+SECOND_CACHE_LINE, THIRD_CACHE_LINE = 0.42, 1.6
+"""Cycles more of 64 bytes of b that come from the second-level cache, or cross lines; and from beyond that cache."""
+SECOND_CACHE_BYTES = 1792 * 1024
+"""Bytes of panels that stay in the second-level cache: of one a quarter, next to what else a core reads, of all of b
+three quarters.
+"""
 L1_BYTES = 24 * 1024
 """Bytes that a panel of b may have to stay in the first-level cache while rows of a pass by."""
 SUM = 3.2
@@ -56,6 +66,14 @@ SCATTERED = 1.2
 """Cycles to read an element of b in place from such runs."""
 RAGGED = 1.3
 """Cycles to write an element lane by lane, which all vectors are where the last one is not whole."""
+LEAVING, ALONE = 0.6, 2.5
+"""Cycles of a result that is turned in registers and leaves in vectors of rows, and of one that leaves alone."""
+GAP_LINE, FAR_PANELS = 6.0, 3000.0
+"""Cycles of 64 bytes of a that are gaps between what each panel reads again, and of the first panel of a block, of
+those that one kernel packs and that no cache near a core holds, until the next ones are foreseen.
+"""
+FAR_STREAM = 11.0
+"""Cycles of 64 bytes of panels that come from far, one after another."""
 FAR_LINE, FAR_RUN = 7.2, 9.9
 """Cycles of 64 bytes that a core reads for the first time, and of each run of them, which no core foresees."""
 PACKED = 25.0
@@ -80,10 +98,23 @@ def is_scattered(p: Gemm) -> bool:
     return 0 < p.run < p.n and p.run % p.vector_lanes > 0
 
 
+def is_even(p: Gemm, rows: int) -> bool:
+    """True when tiles of so many rows have these at the same distances: none crosses runs, or all are whole."""
+    return not p.row_run or rows % p.row_run == 0 or p.row_run % rows == 0
+
+
+def is_far(p: Gemm) -> bool:
+    """True when b is larger than what stays in a second-level cache."""
+    return p.n * p.k * p.sum_bytes > SECOND_CACHE_BYTES * 3 // 4
+
+
 def step_cycles(p: Gemm, rows: int, vectors: int) -> float:
     """Cycles per reduction step of a register tile."""
     pitch = 0 if p.ta else p.k * p.sum_bytes
-    return MULTIPLY * rows * vectors + LOAD * (rows * crowding(rows, pitch) + vectors)
+    even = is_even(p, rows)
+    load = FOLDED if p.ta and vectors == 1 and even else LOAD
+    places = 0.0 if even else LOAD * max(0, rows - POINTERS)
+    return MULTIPLY * rows * vectors + load * rows * crowding(rows, pitch) + LOAD * vectors + places
 
 
 def panel_cycles(p: Gemm, rows: int, tile: int, vectors: int) -> float:
@@ -105,7 +136,11 @@ def element_cycles(p: Gemm, depth: int, width: int, in_place: bool) -> float:
         return SCATTERED
     if in_place:  # rows whose pitch divides by a large power of two fall into the same few sets of 8 lines
         kept = min(kept, 8 * 4096 // math.gcd(pitch, 4096) * width * p.sum_bytes) if pitch % 64 == 0 else 0
-    return SECOND_CACHE_LINE * p.sum_bytes / 64 if depth * width * p.sum_bytes > kept else 0.0
+    panel = depth * width * p.sum_bytes
+    line = SECOND_CACHE_LINE if panel > kept else 0.0
+    if panel > SECOND_CACHE_BYTES // 4 and is_far(p):  # next to what else is read
+        line = THIRD_CACHE_LINE
+    return line * p.sum_bytes / 64
 
 
 def packing_cycles(p: Gemm, vectors: int, turned: bool) -> float:
@@ -121,7 +156,8 @@ def reading_cycles(p: Gemm, rows: int, run: int) -> float:
     run: columns after which b is read elsewhere; 0 for none
     """
     several = rows < p.m and p.batch == 1
-    b, a = p.k * p.n * (1.0 if several else 0.5), p.k * p.m * (0.5 if several or p.batch > 1 else 1.0)
+    of_a, of_b = (p.k * side * share for side, share in zip((p.m, p.n), p.apart, strict=True))
+    b, a = of_b * (1.0 if several else 0.5), of_a * (0.5 if several or p.batch > 1 else 1.0)
     return CORES * p.batch * (FAR_LINE * (a + b) * p.sum_bytes / 64 + (FAR_RUN * b / run if run else 0.0))
 
 
@@ -160,13 +196,13 @@ class RegisterTile(CpuTile[Gemm], ABC):
     @classmethod
     def knobs(cls, p: Gemm, target: Target) -> Knobs:
         m, whole = p.m, p.wide is None
-        large = not whole or m * p.k * p.sum_bytes > 1 << 20
+        first = int((not whole or m * p.k * p.sum_bytes > 1 << 20) and m > FEW_ROWS)
         parts = {-(-m // d) for d in (2, 4, 8)} | {64, 128, 256, 512, 1024}
         return dict(
             rows=[0, *sorted(r for r in parts if 1 < r < m)],
             tile=[6, 4, 5, 3, 2, 1, 8, 12] if p.registers < 32 else [14, 12, 8, 6, 4, 3, 2, 1, 10, 7, 5, 20, 28],
             vectors=[2, 3, 4, 1, 6, 8],
-            pack_a=[0] if whole and not p.ta else [1] if p.prepack_a else [1, 0] if large and m > FEW_ROWS else [0, 1],
+            pack_a=[0] if whole and (p.tc or not p.ta) else [1] if p.prepack_a else [first, 1 - first],
             unroll_k=[4, 1, 2, 8],
         )
 
@@ -231,7 +267,23 @@ class PanelTile(RegisterTile):
         p, elements, tiles = self.p, self.width * self.p.k, -(-self.high // self.tile)
         cycles = panel_cycles(p, self.high, self.tile, self.vectors) * p.k
         cycles += element_cycles(p, self.length, self.width, self.pack == "none") * elements * tiles
+        if p.tc:
+            gaps = max(0.0, p.apart[0] - 1.0) * self.high * p.k
+            cycles += self.leaving * self.high * self.width + GAP_LINE * gaps * p.sum_bytes / 64
+        if self.pack == "kernel" and is_far(p):  # the first tile waits for a panel
+            late = FAR_STREAM * self.vectors * p.vector_lanes * p.sum_bytes / 64
+            cycles += max(0.0, late - step_cycles(p, -(-self.high // tiles), self.vectors)) * self.length
+        cycles += 0.0 if is_even(p, -(-self.high // tiles)) else PLACE * self.high
         return cycles + (self.packing * elements if self.pack in ("block", "panel") else 0.0)
+
+    @property
+    def leaving(self) -> float:
+        """Cycles of an element that is stored along rows, of which a tile has vectors and perhaps some one by one."""
+        least, more = divmod(self.high, -(-self.high // self.tile))
+        if not more or least < min(SIDES):
+            return LEAVING if least >= min(SIDES) else ALONE
+        alone = 1 - least // min(SIDES) * min(SIDES) / (least + 0.5)
+        return LEAVING + (ALONE - LEAVING) * alone
 
     @property
     def packing(self) -> float:
@@ -319,11 +371,16 @@ class ColumnTile(PanelTile):
         bind_outer(s, of.loops(out, ""))
         jb, j = s.share_out(f"{out}.j", each=self.wide)
         ib, i = self.row_blocks(s, out)
-        i0, jp = s.register_tile(
-            i, j, sizes=[self.tile, self.width], lanes=self.p.vector_lanes, tail=["balanced", "guard"]
-        )
-        if self.panels > 1:
-            s.reorder(jp, i0)
+        lanes = self.p.vector_lanes
+        if self.p.tc:
+            i0, i1 = s.split(i, [None, self.tile], tail="balanced")
+            jp, jh, jl = s.split(j, [None, self.vectors, lanes])
+            s.reorder(*((jp, i0) if self.panels > 1 else (i0, jp)), i1, jh, jl)
+            leave_turned(s, i1, jh, jl, self.high, self.tile, self.p.dtype)
+        else:
+            i0, jp = s.register_tile(i, j, sizes=[self.tile, self.width], lanes=lanes, tail=["balanced", "guard"])
+            if self.panels > 1:
+                s.reorder(jp, i0)
         s.compute_at(of.stage, i0)
         sums_in_registers(s, of, of.stage, self.p, self.unroll_k)
         self.panels_packed(s, of, ib[0] if ib else jb)
@@ -346,7 +403,8 @@ class ColumnTile(PanelTile):
         return [{**judged, "tile": [tile], "vectors": [vectors]} for tile, vectors in _tiles(p)]
 
     def cost(self) -> float:
-        return launched((self.panels * self.panel_cycles() + self.ragged) * self.makespan() + self.around)
+        far = FAR_PANELS if self.pack == "kernel" and is_far(self.p) else 0.0
+        return launched((self.panels * self.panel_cycles() + self.ragged + far) * self.makespan() + self.around)
 
 
 class StripTile(PanelTile):

@@ -43,9 +43,9 @@ HANDOVER_CYCLES = 80_000.0
 """Cycles in which a kernel is handed to all cores and what they read and write comes near: measured on convolutions
 of a virtual machine with vectors of 64 bytes, as are the next ones.
 """
-RATE, SHARED_RATE, DELAY = 0.63, 0.56, 0.22
-"""Cycles of adding a product to a vector of 64 bytes, where each takes a load and where several share one, of shorter
-ones 0.5; and what each sum that is missing for a core not to wait adds to that.
+SHARED_RATE, DELAY = 0.56, 0.22
+"""Cycles of adding a product to a vector of 64 bytes, where several share a load, of shorter ones 0.5; and what each
+sum that is missing for a core not to wait adds to that.
 """
 FIRST_CACHE_BYTES = 32 * 1024
 """Bytes of a panel that stays in the first-level cache while pixels pass by."""
@@ -97,21 +97,9 @@ def channel_lanes(shape: Conv) -> int:
     return lanes
 
 
-def panel_vectors(shape: Conv) -> list[int]:
-    """Candidate numbers of vectors per register tile."""
-    own = PANEL // shape.vector_lanes
-    return [own, 2 * own] if own == 1 and shape.k > PANEL else [own]
-
-
 def room(shape: TileProblem) -> int:
     """Bytes of block memory available."""
     return shape.block_bytes or BLOCK_BYTES
-
-
-def most_pixels(shape: TileProblem, vectors: int = 0) -> int:
-    """Largest number of rows of a register tile with ``vectors`` vectors."""
-    wide = (vectors or PANEL // shape.vector_lanes) * shape.product_room
-    return max(1, (int(shape.registers) - SPARE_REGISTERS) // wide)
 
 
 def in_balanced_tiles(extent: int, most: int, step: Callable[[int], float]) -> float:
@@ -119,30 +107,6 @@ def in_balanced_tiles(extent: int, most: int, step: Callable[[int], float]) -> f
     tiles = -(-extent // most)
     least, more = divmod(extent, tiles)
     return more * step(least + 1) + (tiles - more) * step(least)
-
-
-def panel_step(
-    shape: TileProblem, pitch: int = 0, unroll: int = 1, terms: int = 0, vectors: int = 0
-) -> Callable[[int], float]:
-    """Function from a number of pixels (``pitch`` bytes apart) to cycles of one reduction step.
-
-    unroll: unrolled steps;  terms: steps per panel;  vectors: per tile, default one panel
-    """
-    own = PANEL // shape.vector_lanes
-    wide = vectors or own
-    rate = (RATE if wide == 1 else SHARED_RATE) if shape.vector_bytes >= 64 else 0.5
-    load = (
-        SECOND_CACHE_STEP
-        if terms * wide * shape.vector_lanes * shape.sum_bytes > FIRST_CACHE_BYTES
-        else FIRST_CACHE_STEP
-    )
-
-    def step(pixels: int) -> float:
-        sums = pixels * wide
-        cycles = sums * (rate + (SPILLED if sums * unroll > MOST_WRITTEN else 0.0)) + DELAY * max(0, SUMS - sums)
-        return (cycles + load * wide / own) * crowding(pixels, pitch)
-
-    return step
 
 
 def crowding(rows: int, pitch: int) -> float:
@@ -153,12 +117,6 @@ def crowding(rows: int, pitch: int) -> float:
     """
     lines = 8 * (4096 // max(64, math.gcd(pitch, 4096))) - 1 if pitch else rows
     return 1.0 + 0.1 * max(0, rows - lines)
-
-
-def tile_sizes(shape: TileProblem, extent: int) -> list[int]:
-    """Candidate row counts of register tiles, the usual ones first."""
-    most = min(most_pixels(shape), max(extent, 2))
-    return [v for v in (14, 12, 8, 10, 7, 20, 28, 6, 5, 4, 3, 2) if v <= most][:8] or [1]
 
 
 def balance(blocks: int, cores: int = CORES) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tensorir.engines.steps import divisor_near
+from tensorir.ir.words import SIDES
 
 if TYPE_CHECKING:
     from tensorir.schedule.schedule import BaseSchedule
@@ -37,6 +38,26 @@ def turned(s: BaseSchedule, stage: str, at: str, run: str, last: str, lanes: int
     s.unroll(f"{stage}.{last}").vectorize(f"{stage}.{run}")
     s.unroll(place).vectorize(lane)
     return str(loops[0]), str(loops[1])
+
+
+def leave_turned(s: BaseSchedule, row: str, half: str, lanes: str, extent: int, most: int, dtype: str) -> None:
+    """The loops over a register tile's rows, its vectors of columns and the lanes of one, innermost, of results that
+    are stored along rows: a tile is turned in registers, and vectors of rows leave.
+
+    row: the inner loop of a balanced split of ``extent`` rows into tiles of at most ``most``
+    """
+    least, more = divmod(extent, -(-extent // most))
+    if dtype != "float32" or least < min(SIDES):
+        s.unroll(row).unroll(half).unroll(lanes)
+        return
+    if more:  # tiles of two sizes: what both have as whole vectors, and the rest one by one
+        side = min(SIDES, key=lambda n: (least + 1) % n + least / n)
+        group, inner = s.split(row, [None, side], tail="guard")
+        s.partition(group, [least // side])
+    else:
+        group, inner = s.split(row, [None, max(n for n in SIDES if n <= least)], tail="shift")
+    s.reorder(group, half, lanes, inner)
+    s.unroll(group).unroll(half).unroll(lanes).vectorize(inner)
 
 
 def tiles_of(extent: int, size: int, wanted: int) -> int:

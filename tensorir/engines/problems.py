@@ -110,13 +110,13 @@ class TileProblem:
 class Gemm(TileProblem):
     """Products of matrices: ``batch`` times (m, k) by (k, n), or one whose rows are in ``groups``.
 
-    ta, tb: a is stored (k, m), b (n, k)
+    ta, tb: a is stored (k, m), b (n, k);  tc: results are stored (n, m)
     alpha, beta: results are alpha times the sums, and beta times a third matrix more
     align: each so many rows of a have a matrix of b of their own (``grouped_matmul``); 0: all have the same
     apart: shares of a's and of b's elements that are places of their own in memory: 1.0 for matrices that are stored as
            such (pixels under several taps of a filter are not)
     in_rows: results are stored as rows of a matrix
-    run: columns that are next to each other in b, where those are not all; else 0
+    run: columns that are next to each other in b, where those are not all; else 0;  row_run: likewise of rows in a
     prepack_a: a is a constant; ``prepack``: b is
     """
 
@@ -126,6 +126,7 @@ class Gemm(TileProblem):
     batch: int = 1
     ta: bool = False
     tb: bool = False
+    tc: bool = False
     alpha: bool = False
     beta: bool = False
     groups: int = 1
@@ -133,6 +134,7 @@ class Gemm(TileProblem):
     apart: tuple[float, ...] = (1.0, 1.0)
     in_rows: bool = True
     run: int = 0
+    row_run: int = 0
     prepack_a: bool = False
 
     @property

@@ -12,13 +12,19 @@ if TYPE_CHECKING:
     from tensorir.schedule.schedule import BaseSchedule
 
 
+SHORT_RUN = 8
+"""Terms below which they are not written out: those of a window would read the same places, and keep them in registers
+that sums need.
+"""
+
+
 class Product(NamedTuple):
     """A product for an engine: ``stage`` adds up, over rows i, columns j and terms k, what ``a`` and ``b`` hold.
 
     out: stage that reads the sums, over the same rows and columns; "" to let ``out_stage`` find it
     outer: axes of the sums before rows and columns;  a_outer, b_outer: those that an operand depends on
     wide: dtype that packed operands are converted to, as in the stage
-    run: reduction steps after which an operand's addresses must be recomputed; 0: never
+    runs: extents of inner loops over the reduction; addresses of an operand are recomputed outside of each
     a_copy, b_copy: stages that pack operands, once created
     """
 
@@ -30,7 +36,7 @@ class Product(NamedTuple):
     b_outer: Sequence[str] = ()
     wide: str | None = None
     out: str = ""
-    run: int = 0
+    runs: Sequence[int] = ()
     a_copy: str = ""
     b_copy: str = ""
 
@@ -55,6 +61,7 @@ def bind_outer(s: BaseSchedule, loops: Sequence[str]) -> BaseSchedule:
 
 def sums_in_registers(s: BaseSchedule, of: Product, stage: str, p: Gemm, unroll: int) -> None:
     """Schedule a register tile of accumulators with the reduction outside."""
-    if of.run and stage == of.stage:
-        s.split(f"{stage}.k", [None, of.run])
+    if of.runs and stage == of.stage:
+        s.split(f"{stage}.k", [None, *of.runs])
+        unroll = unroll if of.runs[-1] >= SHORT_RUN else 1
     s.register_tile(f"{stage}.i", f"{stage}.j", lanes=p.vector_lanes, terms=unroll)

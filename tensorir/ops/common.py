@@ -82,24 +82,18 @@ def tiled(out: Tensor, wishes: Wishes, known: Sequence[str] = ()) -> Templates:
     """
     ruled = Ruled(out, wishes)
 
-    def later(name: str) -> Template:
-        def schedule(s: BaseSchedule, config: Config) -> Any:
-            return ruled.tiled("cpu", s.target)[name].function(s, dict(config))
-
-        def space(target: Target) -> Space:
-            return ruled.tiled("cpu", target)[name].space_for(target)
-
-        return Template(schedule, space, ("cpu",))
-
     kinds = {kind: functools.partial(ruled.tiled, kind) for kind in ("cpu", "gpu")}
-    return Templates({}, kinds, lambda: {name: later(name) for name in known})
+    return Templates({}, kinds, lambda: {name: ruled.later(name) for name in known})
 
 
 class Ruled:
-    """The templates that rules make of a definition, for one target or for a kind of them."""
+    """The templates that rules make of a definition, for one target or for a kind of them.
 
-    def __init__(self, out: Tensor, wishes: Wishes) -> None:
-        self.out, self.wishes = out, wishes
+    words: by the kind of target, those of which the name of a template of ``tiled`` has one
+    """
+
+    def __init__(self, out: Tensor, wishes: Wishes, words: Mapping[str, set[str]] | None = None) -> None:
+        self.out, self.wishes, self.words = out, wishes, words or {}
         self._tiled = dict[tuple[str, Target | None, str], Mapping[str, Template]]()
 
     @functools.cached_property
@@ -109,28 +103,35 @@ class Ruled:
         on = templates_of((self.out,), self.wishes)
         return lambda kind, target: on(target or FULL_TARGETS[kind])
 
-    def all(self, kind: str, target: Target | None = None) -> Mapping[str, Template]:
-        """All of them."""
-        return self._made(kind, target)
-
     def tiled(self, kind: str, target: Target | None = None) -> Mapping[str, Template]:
-        """Those of ``tiled``."""
+        """Those that suit products; all, where there are none of these."""
         key = kind, target, target.name if target else ""
         if key not in self._tiled:
-            self._tiled[key] = self._tiles(self.all(kind, target))
+            self._tiled[key] = self._suiting(self.words.get(kind, TILED), self._made(kind, target))
         return self._tiled[key]
 
-    def _tiles(self, found: Mapping[str, Template]) -> Mapping[str, Template]:
-        each = functools.partial(those, _is_tiled, found)
+    @staticmethod
+    def _suiting(words: set[str], found: Mapping[str, Template]) -> Mapping[str, Template]:
+        def suits(name: str) -> bool:
+            return not words.isdisjoint(name.split("_"))
+
+        each = functools.partial(those, suits, found)
 
         def named(name: str) -> Template | None:
-            return found.get(name) if _is_tiled(name) or not _is_tiled(next(iter(each()))[0]) else None
+            return found.get(name) if suits(name) or not suits(next(iter(each()))[0]) else None
 
         return OneByOne(each, named)
 
+    def later(self, name: str) -> Template:
+        """The template of a name for CPUs; rules are asked when it schedules something, or its space is made."""
 
-def _is_tiled(name: str) -> bool:
-    return not TILED.isdisjoint(name.split("_"))
+        def schedule(s: BaseSchedule, config: Config) -> Any:
+            return self.tiled("cpu", s.target)[name].function(s, dict(config))
+
+        def space(target: Target) -> Space:
+            return self.tiled("cpu", target)[name].space_for(target)
+
+        return Template(schedule, space, ("cpu",))
 
 
 def those(wanted: Callable[[str], bool], templates: Mapping[str, Template]) -> Named:

@@ -10,9 +10,11 @@ from typing import Any
 
 import numpy as np
 
+import tensorir.ops.winograd as winograd  # "from tensorir.ops import" asks the package for a name like it: 2 ms
 from tensorir import nn
 from tensorir.api.workload import Template, Templates, Workload
 from tensorir.automatic.facts import Wishes
+from tensorir.engines.model import CORES
 from tensorir.engines.problems import Conv
 from tensorir.errors import DeclarationError, refuse
 from tensorir.errors.needs import need_number, plain_ints
@@ -26,18 +28,24 @@ from tensorir.ops.common import (
     activate,
     added_type,
     epilogue,
+    fastest,
     flags,
     need_precision,
     out_dtype,
     positive,
 )
-from tensorir.ops.conv_cpu import begins_with, cpu_templates, in_groups, written
 from tensorir.ops.operators import OPERATORS
 from tensorir.target import Target
 from tensorir.tune.template import OneByOne
 
 DEFAULTS = dict(residual=False, prepack=False, max_error=1e-4, precision="fp32")
 """Options that a workload is only named by where they are not these."""
+LOADED_ALONE = ("cpu_tile_column", "cpu_tile_strip")
+"""Templates of rules that convolutions have which are products: to load what these made, no rule is asked."""
+FEWEST_CHANNELS = 4
+"""Channels of a group from which on it is a product."""
+WAYS = ("cpu_tile_column", "cpu_tile_turned", "cpu_tile_registers")
+"""Ways to walk a sum, of which models tell what is fastest on a target."""
 SIDES = {"x": ("n", "c", "h", "w"), "w": ("k", "cg", "r", "s"), "y": ("n", "k", "p", "q")}
 """Extents of image, filter and result, in the order of NCHW."""
 PRODUCTS = {"y": ("xw", "ncpq, kc -> nkpq"), "x": ("yw", "nkpq, kc -> ncpq"), "w": ("xy", "ncpq, nkpq -> kc")}
@@ -146,28 +154,56 @@ def _operand(name: str, shape: Conv) -> Tensor:
 
 
 def _workload(name: str, out: Tensor, shape: Conv, given: Mapping[str, Any], made: str, **more: Any) -> Workload:
+    fits = made == "y" and not _in_groups(shape) and winograd.admissible(shape)
+    fast = {"cpu_winograd": winograd.cpu_template(shape)} if fits else {}
+    # it takes several kernels: not what a call without further wishes starts with
+    ahead, rest = (fast, {}) if shape.prepack else ({}, fast)
     kept = ("w",) if shape.prepack else ()
-    ruled = Ruled(out, Wishes(shape.precision, kept, max_error=shape.max_error))
+    ruled = Ruled(out, Wishes(shape.precision, kept, max_error=shape.max_error), {"cpu": {"tile"}})
 
     def on_cpus(target: Target | None) -> Mapping[str, Template]:
-        return OneByOne(lambda: cpu_templates(shape, made, ruled.all("cpu", target)))
+        tiled = ruled.tiled("cpu", target)
+        return OneByOne(
+            lambda: itertools.chain(ahead.items(), tiled.items(), rest.items()),
+            lambda name: fast[name] if name in fast else tiled.get(name),
+        )
+
+    def alone() -> Mapping[str, Template]:
+        several = not _in_groups(shape) and min(shape.c, shape.k, shape.p * shape.q) > 1
+        return fast | {name: ruled.later(name) for name in (LOADED_ALONE if several else ())}
 
     later: dict[str, Callable[[Target | None], Mapping[str, Template]]] = {
         "cpu": on_cpus,
         "gpu": functools.partial(ruled.tiled, "gpu"),
     }
-    compared = made == "y" and not shape.prepack and not in_groups(shape)
-    lead = {"cpu": lambda target: begins_with(shape, on_cpus(target), target)} if compared else {}
+    lead = {"cpu": lambda target: next(iter(ahead), None) or _begins_with(shape, ruled.tiled("cpu", target), target)}
     return Workload(
         name,
         out,
-        templates=None if shape.uneven else Templates({}, later, lambda: written(shape, made), lead),
+        templates=None if shape.uneven else Templates({}, later, alone, lead),
         reference=lambda *arrays: reference(shape, made, *arrays),
         flops=shape.flops,
         origin=("ops", name, {v: x for v, x in given.items() if v not in DEFAULTS or x != DEFAULTS[v]}),
         operator=OPERATORS[name],
         **more,
     )
+
+
+def _begins_with(shape: Conv, ruled: Mapping[str, Template], target: Target) -> str:
+    """The template to begin with on a target: the first one, or the fastest where a sum can be walked in several ways,
+    of which one in groups or across takes what an operand is stored like.
+    """
+    narrow = max(shape.cg, shape.kg) < FEWEST_CHANNELS
+    ways = {} if narrow else {name: ruled[name] for name in WAYS if name in ruled}
+    if len(ways) < 2:
+        return next(iter(ruled))
+    # models of products are of so many cores, and those of cells of any
+    return fastest(ways.items(), replace(target, units=CORES) if "cpu_tile_registers" in ways else target)
+
+
+def _in_groups(shape: Conv) -> bool:
+    """True when a convolution is one in groups, or of a single channel to a single one, which is as if it were."""
+    return shape.groups > 1 or shape.c == shape.k == 1
 
 
 def reference(shape: Conv, made: str, *arrays: np.ndarray) -> np.ndarray:

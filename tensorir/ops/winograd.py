@@ -34,12 +34,22 @@ from tensorir.engines.problems import Conv
 from tensorir.engines.steps import divisor_near, last_stage, unroll_by
 from tensorir.engines.tiles import Config
 from tensorir.ir.words import SIDES
-from tensorir.ops.images import UNROLLS, fetches, is_turned, staged, strip, write_channels, written
+from tensorir.tune.template import Template
 
 if TYPE_CHECKING:
     from tensorir.schedule.schedule import BaseSchedule
     from tensorir.tune.space import Space
 
+MOST_CUTS = 4
+"""Parts of the loop over groups of pixels of a strip; of more, channels are gathered one by one."""
+UNROLLS = [4, 1, 2, 8]
+"""Input channels that are written out in a row: the knob ``unroll_c``."""
+NEAR_BYTES = 512 * 1024
+"""Filters of this size stay in the second-level cache next to everything else."""
+TURNED, COPIED = 0.65, 0.2
+"""Cycles of an element of the image that is kept channel-last, where pixels are contiguous and where channels are."""
+SCATTERED, WRITTEN = 0.9, 0.3
+"""Cycles of an element of the result that is written along pixels, and along channels as registers have it."""
 TAPS = 288
 """Taps of an output channel that a block transforms, of 32 input channels where filters have 3 x 3: of 16 output
 channels they stay in the first-level cache.
@@ -66,6 +76,14 @@ def admissible(shape: Conv) -> list[int]:
     return allowed_tiles(shape.r, shape.max_error) if square and min(shape.c, shape.k) >= 8 else []
 
 
+def cpu_template(shape: Conv) -> Template:
+    """The template of a convolution that has admissible tiles."""
+    return Template(
+        lambda s, c: cpu_winograd(s, shape.on(s.target), **c),
+        lambda target: space(shape.on(target)), ("cpu",), approximate=True,
+    )  # fmt: skip
+
+
 def cpu_winograd(
     s: BaseSchedule, shape: Conv, *, m: int, tb: int, panels: int, vectors: int, image: str, cb: int, tile: int,
     unroll_c: int, fetch: int,
@@ -74,7 +92,7 @@ def cpu_winograd(
 
     ``tb`` rows of tiles of ``m`` outputs, and ``panels`` of ``vectors`` of output channels, of a block; where the
     transformed ``image`` is kept: of a "block" in its memory, or by a "kernel"; ``cb`` channels of it at a time;
-    ``tile`` tiles of a register tile; ``unroll_c``; ``fetch`` as in ``direct``
+    ``tile`` tiles of a register tile; ``unroll_c``; ``fetch`` the next panel of filters while one is used
     """
     width, panel = shape.vector_lanes, _panel(shape, m, tb)
     s.redeclare("winograd", tile=m, panel=PANEL)
@@ -95,13 +113,16 @@ def cpu_winograd(
     _transform(s, "Z", "tbiuk")
     _transform(s, "Y", "tijvk")
     s.unroll(p1)
-    if is_turned(shape, m) and m in SIDES:
+    if shape.nchw and m in SIDES:
         s.partition(q0, [shape.q // m])  # what is beyond the image is left out one by one
         s.reorder(kl, q1)
         s.unroll(kl).vectorize(q1)
     else:
         s.unroll(q1)
-        write_channels(s, kl, shape)
+        if shape.nchw:
+            s.unroll(kl)
+        else:
+            s.vectorize(kl)
     _products(s, kp, width, panel, tile)
     unroll_by(s, "M.c", unroll_c)
     if fetch:
@@ -175,7 +196,44 @@ def _image(s: BaseSchedule, shape: Conv, m: int, channels: int, panel: int, bloc
     s.compute_at("T", "V.t")
     _transform(s, "T", "tbuyc")
     taken = min(panel, wide) * m  # results of a row, the last of which are the fewest of the image
-    strip(s, "x_pad", cb, shape, "w", taken + shape.r - 1, (shape.pad, shape.pad + shape.w - wide * m + taken))
+    _strip(s, cb, shape, taken + shape.r - 1, (shape.pad, shape.pad + shape.w - wide * m + taken))
+
+
+def _strip(s: BaseSchedule, at: str, shape: Conv, extent: int, image: Sequence[int]) -> None:
+    """The padded image in block memory, made in each iteration of ``at`` in vectors of channels: as stored (NHWC), or
+    turned from vectors of pixels where those are contiguous (NCHW).
+
+    extent: pixels of a row, of which those in ``range(*image)`` are in the image
+    """
+    lanes = channel_lanes(shape)
+    s.set_scope("x_pad", "shared")
+    s.compute_at("x_pad", at)
+    cuts = _cuts(extent, image)
+    if shape.nchw and extent >= SIDE and lanes >= SIDE and shape.c % lanes == 0 and len(cuts) <= MOST_CUTS:
+        group, several = turned(s, "x_pad", at, "w", "c", lanes)
+        s.reorder(several, f"{group.removesuffix('.w.0')}.h", group)  # rows of a channel follow each other in memory
+        _cut(s, group, cuts)
+        return
+    several, lane = s.split("x_pad.c", [None, lanes])
+    s.vectorize(lane)
+    if shape.nchw:
+        s.reorder(several, "x_pad.w")  # a few cache lines at a time, each until nothing of it is left
+    _cut(s, "x_pad.w", [x for x in image if 0 < x < extent])
+
+
+def _cuts(extent: int, image: Sequence[int]) -> list[int]:
+    """Cuts of the loop over groups of pixels: each that reaches beyond the image is a part of its own, since what
+    its lanes read has to be known one by one.
+    """
+    starts = [min(x, extent - SIDE) for x in range(0, extent, SIDE)]
+    inner = [image[0] <= x and x + SIDE <= image[1] for x in starts]
+    return [t for t in range(1, len(starts)) if not (inner[t] and inner[t - 1])]
+
+
+def _cut(s: BaseSchedule, loop: str, points: Sequence[int]) -> None:
+    """A loop in parts that begin at ``points``, if there are any."""
+    if points:
+        s.partition(loop, list(points))
 
 
 def _products(s: BaseSchedule, at: Any, width: int, panel: int, tile: int) -> None:
@@ -228,7 +286,7 @@ def space(shape: Conv) -> Space:
         cb=sorted({min(v, -(-c // lanes) * lanes) for v in (16, 32, 64, 128)}),
         tile=[v for v in (14, 12, 7, 8, 6, 4, 28, 10, 5) if v <= most] or [2],
         unroll_c=UNROLLS,
-        fetch=fetches(shape, 36),
+        fetch=[1, 0] if 36 * shape.c * shape.k * shape.sum_bytes >= NEAR_BYTES else [0, 1],
     )
 
     least = min(knobs["tile"])
@@ -308,7 +366,7 @@ class _Blocks:
         blocks = shape.n * (high // v["tb"]) * -(-shape.k // (v["panels"] * self.channels))
         panels = v["panels"] * self._products()
         there = transforms(self.m, shape.r)[0] * TRANSFORMED
-        turned = shape.c * (self.panel * self.a**2 * there + self.strip * staged(shape))
+        turned = shape.c * (self.panel * self.a**2 * there + self.strip * (TURNED if shape.nchw else COPIED))
         if v["image"] == "block":
             cycles = shared(priced(BLOCK + panels + turned * self.tiles / self.panel, blocks))
         else:
@@ -333,7 +391,8 @@ class _Blocks:
         rate = rate if filter_bytes <= 16 << 20 else 6
         step = _step(shape, v["vectors"], v["unroll_c"])
         added = in_balanced_tiles(self.panel, v["tile"], step) * self.tiles / self.panel * self.a**2 * shape.c
-        back = self.a**2 * slow * transforms(self.m, shape.r)[1] + self.m**2 * PANEL * written(shape)
+        back = self.a**2 * slow * transforms(self.m, shape.r)[1]
+        back += self.m**2 * PANEL * (SCATTERED if shape.nchw else WRITTEN)
         return added + weights / rate + self.tiles * back * self.channels / PANEL
 
 

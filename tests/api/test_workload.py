@@ -178,7 +178,9 @@ def test_other_templates_of_rules_are_not_planned_until_they_are_asked_for(monke
     monkeypatch.setattr(plan._Claims, "_lowers", lambda self, part: planned.append(part.name) or lowers(self, part))
     work = tir.ops.conv2d(c=8, h=9, w=9, k=8, pad=1)
     assert work.template_for("cuda") == "gpu_tile_warp" and set(planned) == {"tile_warp"}
-    assert work.template_for("opencl").startswith("cpu") and set(planned) == {"tile_warp", "tile_strip", "stream"}
+    assert work.template_for("opencl").startswith("cpu")
+    ways = {"tile_column", "tile_strip", "tile_turned"}  # to walk the sums, of which models tell the fastest
+    assert set(planned) == {"tile_warp", "stream"} | ways
     grouped = tir.ops.conv2d(c=8, h=9, w=9, k=8, pad=1, groups=8)
     planned.clear()
     assert grouped.schedule(target="opencl -registers=16 -vector_bytes=32") and set(planned) == {"tile_registers"}
@@ -227,7 +229,7 @@ import sys
 import numpy
 before = set(sys.modules)
 import tensorir as tir
-for work, here in ((tir.ops.conv2d(), "cpu_direct"), (tir.ops.matmul(), "cpu_tile_column")):
+for work, here in ((tir.ops.conv2d(), "cpu_tile_column"), (tir.ops.matmul(), "cpu_tile_column")):
     assert here in work.templates, list(work.templates)
     new = set(sys.modules) - before
     assert not [m for m in new if "gpu" in m or "hopper" in m], new

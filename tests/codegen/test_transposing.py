@@ -124,10 +124,10 @@ def test_other_sizes_and_gpus_are_not():
 def test_sums_by_channels_leave_by_pixels(channels, pixels):
     work = tir.ops.conv2d(c=8, h=pixels, w=pixels, k=channels, r=3, s=3, pad=1, prepack=True)
     for target in (CPU_LIMITS, WIDE):
-        space = work.templates["cpu_direct"].space_for(tir.Target.parse(target))
-        config = {**space.default, "rows": 1, "tile_rows": 1, "flat": 0}
+        template = work.templates["cpu_tile_turned"]
+        config = {**template.space_for(tir.Target.parse(target)).default, "tile": pixels, "vectors": 1, "rows": 0}
         s = tir.Schedule(work.outputs, target)
-        s = work.templates["cpu_direct"].function(s, config) or s  # some are not worth a trial at so few pixels
+        s = template.function(s, config) or s  # some are not worth a trial at so few pixels
         text = s.source()
         assert "tir_transpose_" in text[text.index("y_packed[") :], "and no element of the result is stored alone"
         arrays = work.random_inputs(3)

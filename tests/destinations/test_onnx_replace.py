@@ -180,7 +180,7 @@ def test_tuning_what_is_missing_leaves_nothing(tmp_path):
     made = graph_of(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8))
     missing = verb_onnx.plan(made, lambda _: None).missing
     assert [("residual" in title, "relu" in title) for title in missing] == [(True, True), (False, False)]
-    record = Chosen("cpu_direct", {}, tir.Target.parse("c"), SimpleNamespace(id="some"))
+    record = Chosen("cpu_tile_column", {}, tir.Target.parse("c"), SimpleNamespace(id="some"))
     found = verb_onnx.plan(made, lambda work: record if work.title in missing else None)
     assert not found.left and len(found.taken) == 2 and found.joined == {2, 3} and not found.missing
 

@@ -66,9 +66,9 @@ def convolution(template, **knobs):
 
 SMALL = {name: make for name, make in PROGRAMS.items() if not name.startswith("te ")}
 SMALL |= {
-    "direct": lambda: convolution("cpu_direct", stage_x=1, pack="block"),
-    "direct, packed ahead": lambda: convolution("cpu_direct", stage_x=1, pack="kernel"),
-    "direct, over row ends": lambda: convolution("cpu_direct", flat=1),
+    "across": lambda: convolution("cpu_tile_turned", pack="block"),
+    "across, packed ahead": lambda: convolution("cpu_tile_turned", pack="kernel"),
+    "windows in columns": lambda: convolution("cpu_tile_column", pack="block"),
     "winograd": lambda: convolution("cpu_winograd", m=2),
 }
 

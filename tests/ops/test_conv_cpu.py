@@ -11,12 +11,10 @@ from tensorir import nn
 from tensorir.algorithms import winograd
 from tensorir.check.equivalence import compare
 from tensorir.engines.problems import Conv
-from tensorir.errors import DeclarationError
 from tensorir.expr.compute import placeholder
 from tensorir.interp.numbers import Field
 from tensorir.interp.reference import evaluate, random_arguments
 from tensorir.ir.structure import identical
-from tensorir.ops.direct import flat_bodies
 from tensorir.ops.winograd import admissible
 from tensorir.tune.template import suiting
 
@@ -45,7 +43,7 @@ def of_processors(work):
 
 
 def templates(work):
-    return [n for n in of_processors(work) if n in ("cpu_direct", "cpu_pixels", "cpu_winograd")]
+    return [n for n in of_processors(work) if n in ("cpu_tile_column", "cpu_tile_turned", "cpu_winograd")]
 
 
 def pick(space, seed):
@@ -90,29 +88,12 @@ def test_winograd_declares_the_convolution(name, layout):
         assert same_in_the_field(want, tir.Schedule(want).redeclare("winograd", tile=m, panel=16).outputs[0])
 
 
-def test_a_block_packs_its_own_weights_with_pixels_in_the_lanes():
-    work = tir.ops.conv2d(n=2, c=9, h=6, w=7, k=19, r=1, s=1)
-    space = work.templates["cpu_pixels"].space_for(tir.Target.parse(CPU))
-    config = {**space.default, "lanes": "pixels", "pack": "block", "stage_x": 1, "pad_c": 0, "fetch": 0, "block": 16}
-    s = work.schedule(config, template="cpu_pixels", target=CPU)
-    assert compare(s, Field(), 1) is None and s.check()
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_groups_whose_rows_do_not_fit_in_a_block_are_read_in_place(layout):
-    work = tir.ops.conv2d(c=1024, h=3, w=70, k=6, groups=2, pad=1, layout=layout, dtype="float16")
-    assert "cpu_direct" in work.templates
-    s = work.schedule(template="cpu_direct", target=CPU)
-    assert "x_global" not in str(s) and s.check()
-
-
 @pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16", "int8", "uint8", "int32"])
 def test_other_types_take_the_same_algorithms(dtype):
     for layout, target, name in (("NCHW", CPU, "3x3"), ("NHWC", WIDE, "1x1"), ("NHWC", CPU, "stem")):
         work = tir.ops.conv2d(layout=layout, dtype=dtype, prepack=True, **SHAPES[name])
         arrays = random_arguments(work.outputs, 3)
         want = work.reference(*arrays)
-        assert of_processors(work) == templates(work)
         for template in templates(work):
             got = np.asarray(work.schedule(template=template, target=target).build("opencl:pocl")(*arrays))
             assert got.dtype == want.dtype
@@ -164,7 +145,7 @@ def test_max_error_decides_which_tiles_are_admissible():
     assert "cpu_winograd" in tir.ops.conv2d(pad=1).templates
 
 
-@pytest.mark.parametrize("algorithm", ["cpu_direct", "cpu_winograd"])
+@pytest.mark.parametrize("algorithm", ["cpu_tile_column", "cpu_winograd"])
 @pytest.mark.parametrize(("layout", "target"), [("NCHW", CPU), ("NHWC", WIDE)])
 def test_bias_residual_and_activation_join_the_kernel(layout, algorithm, target):
     work = tir.ops.conv2d(c=8, h=9, w=9, k=16, pad=1, layout=layout, bias=True, residual=True, act="relu", prepack=True)
@@ -174,16 +155,8 @@ def test_bias_residual_and_activation_join_the_kernel(layout, algorithm, target)
     rng = np.random.default_rng(1)
     arrays = [rng.standard_normal(a.shape).astype(np.float32) for a in work.inputs]
     np.testing.assert_allclose(np.asarray(f(*arrays)), work.reference(*arrays), rtol=1e-3, atol=1e-3)
-    apart = algorithm == "cpu_winograd" and work.templates[algorithm].space_for(s.target).default["image"] == "kernel"
+    apart = work.templates[algorithm].space_for(s.target).default.get("image", "kernel") == "kernel"  # padded by one
     assert sum(not k.once for k in s.emitted().kernels) == 1 + apart
-
-
-def test_direct_convolutions_are_one_kernel_without_workspace():
-    for r, layout in itertools.product((1, 3), LAYOUTS):
-        work = tir.ops.conv2d(c=16, h=14, w=14, k=32, r=r, s=r, pad=r // 2, layout=layout)
-        source = work.schedule(template="cpu_direct" if r > 1 else "cpu_pixels", target=CPU).emitted()
-        assert len(source.kernels) == 1
-        assert source.workspace_bytes == 0
 
 
 def test_convolutions_by_rules_keep_a_padded_image_at_most():
@@ -196,42 +169,16 @@ def test_convolutions_by_rules_keep_a_padded_image_at_most():
         assert s.check()
 
 
-def test_a_convolution_begins_with_what_the_models_expect_to_be_faster_on_a_target():
-    work = tir.ops.conv2d(c=64, h=56, w=56, k=64, r=3, s=3, pad=1)
-    few = tir.ops.conv2d(c=512, h=7, w=7, k=512, r=3, s=3, pad=1)
-    assert work.template_for(WIDE) == "cpu_direct" and few.template_for(WIDE) == "cpu_tile_column"
-    for w in (work, few):
-        names = [next(iter(w.templates)), "cpu_direct"]
-        spaces = {n: w.templates[n].space_for(tir.Target.parse(WIDE)) for n in names}
-        expected = {n: s.expected_s(s.default) for n, s in spaces.items()}
-        assert min(expected, key=expected.get) == w.template_for(WIDE)
-
-
-def test_a_convolution_of_constant_filters_begins_with_what_packs_them_ahead():
-    for r, name in ((1, "cpu_pixels"), (3, "cpu_winograd")):
-        work = tir.ops.conv2d(c=16, h=14, w=14, k=32, r=r, s=r, pad=r // 2, prepack=True)
-        assert work.template_for(CPU) == name
-        assert [k.once for k in work.schedule(target=CPU).emitted().kernels].count(True) == 1
-
-
-def test_prepacked_weights_are_packed_once():
-    work = tir.ops.conv2d(c=16, h=14, w=14, k=32, pad=1, prepack=True)
-    assert next(iter(work.templates)) == "cpu_winograd"
-    assert [k.once for k in work.schedule(template="cpu_direct", target=CPU).emitted().kernels] == [True, False]
-    assert "prepack=1" in work.title
-    assert "prepack" not in tir.ops.conv2d(c=16, h=14, w=14, k=32, pad=1).title
-
-
-@pytest.mark.parametrize("template", ["cpu_direct", "cpu_winograd", "cpu_pixels"])
+@pytest.mark.parametrize("template", ["cpu_tile_column", "cpu_winograd", "cpu_tile_turned"])
 @pytest.mark.parametrize("target", [CPU, WIDE])
 def test_the_trace_replays_to_the_same_source(template, target):
-    r = 1 if template == "cpu_pixels" else 3
+    r = 1 if template == "cpu_tile_column" else 3
     work = tir.ops.conv2d(c=16, h=13, w=13, k=32, r=r, s=r, pad=r // 2, prepack=True)
     s = work.schedule(template=template, target=target)
     assert tir.replay(work.outputs, s.trace.to_json(), target=target).source() == s.source()
 
 
-@pytest.mark.parametrize("template", ["cpu_direct", "cpu_winograd"])
+@pytest.mark.parametrize("template", ["cpu_tile_turned", "cpu_winograd"])
 def test_checks_vary_the_shape(template):
     work = tir.ops.conv2d(c=12, h=10, w=11, k=24, pad=1, prepack=True)
     verdict = work.schedule(template=template, target=CPU).check()
@@ -255,28 +202,45 @@ def test_any_core_has_a_space(limits):
             assert compare(s, Field(), 1) is None, (work.title, template)
 
 
-@pytest.mark.parametrize(
-    ("pixels", "q", "tile", "bodies", "size"),
-    [(169, 13, 14, 1, 13), (196, 14, 28, 1, 28), (72, 6, 8, 3, 8), (49, 7, 14, 4, 0), (169, 13, 12, 15, 0)],
-)
-def test_tiles_of_joined_rows_have_a_body_each_until_their_columns_come_again(pixels, q, tile, bodies, size):
-    assert flat_bodies(pixels, q, tile) == (bodies, size)
+@pytest.mark.parametrize("pack", ["block", "kernel"])
+@pytest.mark.parametrize(("k", "h", "tile"), [(16, 8, 8), (13, 8, 8), (16, 13, 14), (24, 5, 4), (37, 27, 6)])
+def test_results_of_channels_in_lanes_leave_by_pixels(k, h, tile, pack):
+    """Elements of windows are read where they are stored, and panels of filters are packed."""
+    work = tir.ops.conv2d(n=2, c=5, h=h, w=h, k=k, pad=1)
+    for target in (CPU, WIDE):
+        space = work.templates["cpu_tile_turned"].space_for(tir.Target.parse(target))
+        config = {**space.default, "tile": tile, "vectors": 1, "panels": 1, "rows": 0, "pack": pack}
+        s = work.templates["cpu_tile_turned"].function(tir.Schedule(work.outputs, target), config)
+        assert "tir_transpose_" in s.source(), "no element of the result is stored alone"
+        assert compare(s, Field(), 1) is None and s.check()
 
 
-@pytest.mark.parametrize(("side", "tile", "bodies"), [((13, 13), 14, 1), ((12, 6), 8, 3), ((7, 7), 14, 4)])
-@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
-def test_joined_rows_compute_what_is_declared(side, tile, bodies, layout):
-    h, w = side
-    work = tir.ops.conv2d(n=1, c=16, h=h, w=w, k=16, r=3, s=3, pad=1, layout=layout)
-    space = work.templates["cpu_direct"].space_for(tir.Target.parse(WIDE))
-    config = {**space.default, "flat": 1, "rows": h, "tile": tile, "tile_rows": 1, "shift": 0}
-    s = work.schedule(config, template="cpu_direct", target=WIDE)
-    assert s.check(), s.check()
-    assert s.source().count("for (long r = 0; r < 3; ++r)") == bodies + (layout == "NCHW"), "filters by rows"
+def test_windows_by_channels_are_an_alternative_where_pixels_follow_each_other():
+    for options in (dict(layout="NHWC"), dict(layout="NCHW", r=1, s=1)):
+        assert "cpu_tile_turned" not in of_processors(tir.ops.conv2d(c=16, h=14, w=14, k=32, **options))
+    assert "cpu_tile_turned" in of_processors(tir.ops.conv2d(c=16, h=14, w=14, k=32))
+    assert "cpu_tile_turned" in of_processors(tir.ops.conv2d(c=16, h=14, w=14, k=32, r=1, s=1, prepack=True))
+    assert "cpu_tile_turned" in of_processors(tir.ops.conv2d_backward_data(c=16, h=14, w=14, k=32))
 
 
-def test_joined_rows_with_too_many_bodies_are_refused():
-    work = tir.ops.conv2d(n=1, c=16, h=13, w=13, k=16, r=3, s=3, pad=1)
-    space = work.templates["cpu_direct"].space_for(tir.Target.parse(WIDE))
-    with pytest.raises(DeclarationError, match=r"space\.illegal"):
-        space.accept({**space.default, "flat": 1, "rows": 13, "tile": 12, "tile_rows": 1})
+def test_a_convolution_begins_with_what_the_models_expect_to_be_faster_on_a_target():
+    work = tir.ops.conv2d(c=64, h=56, w=56, k=64, r=3, s=3, pad=1)
+    assert work.template_for(WIDE) == "cpu_tile_turned"
+    names = [n for n in of_processors(work) if "_tile" in n]
+    spaces = {n: work.templates[n].space_for(tir.Target.parse(WIDE)) for n in names}
+    expected = {n: s.expected_s(s.default) for n, s in spaces.items()}
+    assert len(names) == 3 and min(expected, key=expected.get) == work.template_for(WIDE)
+
+
+def test_constant_filters_are_packed_once_where_lanes_are_along_them():
+    for options, name, packed in (
+        (dict(layout="NHWC"), "cpu_tile_column", 1), (dict(layout="NCHW"), "cpu_tile_turned", 1),
+        (dict(layout="NCHW", r=1, s=1), "cpu_tile_turned", 1), (dict(layout="NCHW", r=1, s=1), "cpu_tile_column", 0),
+    ):  # fmt: skip
+        work = tir.ops.conv2d(c=16, h=14, w=14, k=32, prepack=True, **options)
+        kernels = work.schedule(template=name, target=CPU).emitted().kernels
+        assert [k.once for k in kernels] == packed * [True] + [False]
+    work = tir.ops.conv2d(c=16, h=14, w=14, k=32, pad=1, prepack=True)
+    assert work.template_for(CPU) == "cpu_winograd"
+    assert "prepack=1" in work.title
+    assert "prepack" not in tir.ops.conv2d(c=16, h=14, w=14, k=32, pad=1).title

@@ -42,7 +42,7 @@ def configurations(work, template, seed, target):
 @pytest.mark.parametrize(("name", "layout", "target"), [(*c, (CPU, WIDE)[n // 2 % 2]) for n, c in enumerate(CASES)])
 def test_any_configuration_equals_its_declaration(name, layout, target):
     work = tir.ops.conv2d(layout=layout, bias=True, act="relu", **SHAPES[name])
-    assert "cpu_direct" in work.templates
+    assert {"cpu_tile_column", "cpu_tile_turned", "cpu_tile_registers"} & {*work.templates}
     for template in templates(work):
         for n, config in enumerate(configurations(work, template, f"{name} {layout} {target}", target)):
             s = work.schedule(config, template=template, target=target)
@@ -65,14 +65,23 @@ def test_every_type_is_exact_on_the_device(layout, name, target, dtype):
 
 def test_narrow_groups_of_planes_start_with_pixels_in_the_lanes():
     def first(**options):
-        return next(iter(tir.ops.conv2d(h=28, w=28, pad=1, **options).templates))
+        return tir.ops.conv2d(h=28, w=28, pad=1, **options).template_for(WIDE)
 
     assert first(c=32, k=32, groups=8) == "cpu_tile_registers"
-    assert first(c=32, k=32, groups=8, layout="NHWC") == "cpu_direct"
-    assert first(c=32, k=32, groups=2) == "cpu_direct"
-    assert first(c=32, k=32, groups=8, dtype="int8", stride=2) == "cpu_direct"
-    assert first(c=32, k=32, groups=8, dtype="float16") == "cpu_direct"
+    assert first(c=32, k=32, groups=8, layout="NHWC") == "cpu_tile_registers"
+    assert first(c=64, k=64, groups=2) == "cpu_tile_turned"
     assert first(c=32, k=64, groups=32) == "cpu_tile_registers"
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("op", [tir.ops.conv2d_backward_data, tir.ops.conv2d_backward_weight])
+def test_gradients_in_groups_are_products_of_groups(op, layout):
+    """Each group's rows by columns, in vectors no wider than what a group has."""
+    for shape in (SHAPES["4 a group"], SHAPES["12 a group, from 5"], SHAPES["5 a group, stride 2"]):
+        work = op(layout=layout, r=3, s=3, **shape)
+        for template in templates(work):
+            s = work.schedule(template=template, target=(CPU, WIDE)[layout == "NCHW"])
+            assert compare(s, Field(), 1) is None, (template, shape)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

@@ -11,8 +11,8 @@ TARGET = tir.Target.parse("opencl -registers=32 -vector_bytes=64")
 CASES = {
     "NCHW filters": ("cpu_winograd", "U_kernel", dict(m=2), dict(layout="NCHW")),
     "NHWC filters": ("cpu_winograd", "U_kernel", dict(m=4), dict(layout="NHWC")),
-    "NCHW weights": ("cpu_direct", "w_packed_kernel", dict(pack="kernel"), dict(layout="NCHW")),
-    "NHWC weights": ("cpu_direct", "w_packed_kernel", dict(pack="kernel"), dict(layout="NHWC")),
+    "NCHW weights": ("cpu_tile_turned", "w_packed_kernel", dict(pack="kernel"), dict(layout="NCHW")),
+    "NHWC weights": ("cpu_tile_column", "w_packed_kernel", dict(pack="kernel"), dict(layout="NHWC")),
     "b with a ragged end": ("cpu_tile_column", "b_packed_kernel", dict(pack="kernel"), dict(n=37)),
     "b transposed": ("cpu_tile_column", "b_packed_kernel", dict(pack="kernel"), dict(tb=True)),
     "a transposed": ("cpu_tile_column", "a_packed_kernel", dict(pack_a=1), dict(ta=True)),
@@ -22,7 +22,7 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_packing_kernels_are_in_vectors_and_exact(name):
     template, kernel, pinned, options = CASES[name]
-    if template == "cpu_tile_column":
+    if "layout" not in options:
         work = tir.ops.matmul(**{"m": 16, "n": 32, "k": 24, **options})
     else:
         work = tir.ops.conv2d(c=16, h=6, w=6, k=16, r=3, s=3, pad=1, **options)

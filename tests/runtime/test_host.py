@@ -82,10 +82,10 @@ def test_a_configuration_of_this_device_gives_its_kernel_for_plain_opencl(monkey
     monkeypatch.setattr(host, "has_avx512", lambda: wide)
     work = tir.ops.conv2d(c=16, h=14, w=14, k=32, pad=1)
     device = "opencl -registers=32 -vector_bytes=64" if wide else "opencl -registers=16 -vector_bytes=32"
-    made = work.schedule(template="cpu_direct", target=device)
-    config = work.templates["cpu_direct"].space_for(made.target).default
-    assert work.schedule(config, "cpu_direct", "opencl").source() == made.source()
-    assert work.templates["cpu_direct"].space.default == config
+    made = work.schedule(template="cpu_tile_column", target=device)
+    config = work.templates["cpu_tile_column"].space_for(made.target).default
+    assert work.schedule(config, "cpu_tile_column", "opencl").source() == made.source()
+    assert work.templates["cpu_tile_column"].space.default == config
     assert tir.replay(made.outputs, made.trace, target="opencl").source() == made.source(), "the text is the schedule's"
 
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from tensorir.arith.affine import structure
+from tensorir.arith.access import alike
+from tensorir.arith.affine import Arith, structure
 from tensorir.automatic.facts import Nest
 from tensorir.engines.problems import Gemm, accumulator
 from tensorir.engines.product import Product
+from tensorir.ir.build import binary
 from tensorir.ir.dims import most
 from tensorir.ir.text import show
-from tensorir.ir.tree import Axis, Iter, Load, Update
-from tensorir.ir.visit import find, uses
+from tensorir.ir.tree import Axis, Binary, Const, Expr, Iter, Load, Update, Var
+from tensorir.ir.visit import Rewriter, find, substitute, uses
 from tensorir.schedule.analysis import packed_names
 from tensorir.schedule.schedule import BaseSchedule
 
@@ -67,31 +71,100 @@ class ProductView:
 
     def _view(self, own: Sequence[str], spatial: Sequence[str] = ()) -> str:
         """The right side of a view of the cells, by the names that their axes have."""
-        called = dict(zip(spatial or own, own, strict=True))
+        axes = dict(zip(spatial or own, own, strict=True))
+
+        def called(of: str) -> str:
+            axis = re.split("[/%]", of)[0]
+            return axes[axis] + of.removeprefix(axis)
+
         new: list[tuple[str, tuple[str, ...]]] = [
             (z, (x,)) for z, x in zip(self.product.outer, self.apart, strict=True)
         ]
         new += [("i", self.rows), ("j", self.columns)]
-        return ", ".join(f"{axis} = {joined([called[x] for x in of])}" for axis, of in new)
+        return ", ".join(f"{axis} = {joined([*map(called, of)])}" for axis, of in new)
 
 
 def product_view(total: Nest) -> ProductView | None:
     """The view of a sum of what two operands give, or None: it has other operands, or no rows or columns."""
-    updates = find(total.stage.body, Update)
-    loads = {structure(x): x for x in total.loads if x.buffer not in total.writes}
-    if not total.constant or len(updates) != 1 or len(total.writes) != 1 or len(loads) != 2:
-        return None
-    first, second = loads.values()
-    if any(it.axis not in (Axis.SPATIAL, Axis.REDUCE) for it in total.stage.iters):
-        return None
-    for a, b in ((first, second), (second, first)):
-        if view := _of(total, a, b):
-            return view
+    return next((_viewed(total, *parts) for parts in _parts(total)), None)
+
+
+def turned_view(total: Nest, constants: Sequence[str] = ()) -> ProductView | None:
+    """The same product with its operands exchanged, where one is windows or the other one a constant: elements of the
+    first are loaded for all lanes where they are stored, panels of the other are packed, and results leave turned.
+    """
+    for parts in _parts(total):
+        b, a, columns, _ = parts
+        rows: list[Iter] = []
+        on_a, on_b = total.along(a), total.along(b)
+        for it in reversed(total.spatial):
+            if it not in on_a or it in on_b:
+                break
+            rows.insert(0, it)
+        if rows and columns and (_windows(total, a, rows) or b.buffer.name in constants):
+            return _viewed(total, a, b, rows, columns, turned=True)
     return None
 
 
-def _of(total: Nest, a: Load, b: Load) -> ProductView | None:
-    """The view whose columns are the last axes of the result, which ``b`` alone has."""
+def in_groups(total: Nest) -> Nest | None:
+    """The same where an operand is one group's: the axis of groups and the one inside of a group, "k/4" and "k%4", in
+    place of k; None where none is.
+    """
+    for n, it in enumerate(total.stage.iters):
+        sizes = {size for x in total.loads if (size := alike(x, it.var)) > 1}
+        each, extent = min(sizes, default=1), most(it.extent)
+        if it in total.spatial and total.constant and len(sizes) == 1 and each < extent and extent % each == 0:
+            return _split(total, n, each)
+    return None
+
+
+def _split(total: Nest, n: int, each: int) -> Nest:
+    """The nest with its axis ``n`` in two, the inner one of ``each`` iterations."""
+    stage, axes, it = total.stage, [*total.axes], total.stage.iters[n]
+    sizes = {"/": most(it.extent) // each, "%": each}
+    made = [Iter(Var(it.var.name + x, "index"), Const(size, "index"), it.axis) for x, size in sizes.items()]
+    axes[n : n + 1] = [f"{axes[n]}{x}{each}" for x in sizes]
+    place = {it.var: binary("+", binary("*", made[0].var, Const(each, "index")), made[1].var)}
+    iters = (*stage.iters[:n], *made, *stage.iters[n + 1 :])
+    simple = _Simplified(Arith({x.var: (0, most(x.extent) - 1) for x in iters}))
+    init = None if stage.init is None else substitute(stage.init, place)
+    return Nest(stage.replace(iters=iters, init=init, body=simple(substitute(stage.body, place))), axes)
+
+
+class _Simplified(Rewriter):
+    """Places, simplified."""
+
+    def __init__(self, ranges: Arith) -> None:
+        super().__init__()
+        self.ranges = ranges
+
+    def on_Binary(self, n: Binary) -> Expr:
+        return self.ranges.simplify(n) if n.dtype == "index" else self.children(n)
+
+
+def _windows(total: Nest, load: Load, rows: Sequence[Iter]) -> bool:
+    """True when an index of an operand moves with rows and with terms."""
+    terms, cells = ({it.var for it in axes if most(it.extent) > 1} for axes in (total.reduced, rows))
+    return any(uses(index, terms) and uses(index, cells) for index in load.index)
+
+
+def _parts(total: Nest) -> Iterator[tuple[Load, Load, list[Iter], list[Iter]]]:
+    """The operands of a product, its rows and its columns: the last axes of the result, which ``b`` alone has."""
+    updates = find(total.stage.body, Update)
+    loads = {structure(x): x for x in total.loads if x.buffer not in total.writes}
+    if not total.constant or len(updates) != 1 or len(total.writes) != 1 or len(loads) != 2:
+        return
+    first, second = loads.values()
+    if any(it.axis not in (Axis.SPATIAL, Axis.REDUCE) for it in total.stage.iters) or not total.reduced:
+        return
+    for a, b in ((first, second), (second, first)):
+        rows, columns = _sides(total, a, b)
+        if rows and columns:
+            yield a, b, rows, columns
+
+
+def _sides(total: Nest, a: Load, b: Load) -> tuple[list[Iter], list[Iter]]:
+    """The rows and the columns of a product whose columns are the last axes of the result, which ``b`` alone has."""
     on_a, on_b = total.along(a), total.along(b)
     cells = [it for it in total.spatial if most(it.extent) > 1 or not total.reuses]  # narrow: all that there is
     rows = [it for it in cells if it in on_a and it not in on_b]
@@ -105,18 +178,29 @@ def _of(total: Nest, a: Load, b: Load) -> ProductView | None:
         ):
             break
         columns.insert(0, it)
-    if not rows or not columns or not total.reduced:
-        return None
+    return rows, columns
+
+
+def _viewed(
+    total: Nest, a: Load, b: Load, rows: Sequence[Iter], columns: Sequence[Iter], turned: bool = False
+) -> ProductView:
+    """The view of such rows and columns; ``turned``: of results that are stored along the rows."""
+    on_a, on_b = total.along(a), total.along(b)
     apart = [it for it in total.spatial if it not in rows and it not in columns]
     outer = [f"z{n}" for n in range(len(apart))]
+    every = turned or any("/" in short(total, it) for it in apart)  # no run crosses groups
     of_a, of_b = ([z for z, it in zip(outer, apart, strict=True) if it in on] for on in (on_a, on_b))
     gemm, wide_type = _problem(total, a, b, rows, columns)
     again = {show(b): ", ".join(short(total, it) for it in on_b)} if a.buffer is b.buffer else {}
-    product = Product(total.name, a.buffer.name, b.buffer.name, outer, of_a, of_b, wide_type, run=_run(total))
+    product = Product(total.name, a.buffer.name, b.buffer.name, outer, of_a, of_b, wide_type, runs=_runs(total, every))
     groups = (apart, rows, columns, total.reduced)
     z, i, j, k = (tuple(short(total, it) for it in group) for group in groups)
     run = _joint(total, b, columns) % gemm.n
-    return ProductView(replace(gemm, batch=total.size(apart), run=run), product, z, i, j, k, again)
+    stored = [(math.prod(map(most, x.buffer.shape)), side) for x, side in ((a, gemm.m), (b, gemm.n))]
+    shares = tuple(min(2.0, cells / (side * gemm.k * total.size(apart))) for cells, side in stored)  # 2.0: gaps
+    row_run = _joint(total, a, rows) % gemm.m
+    gemm = replace(gemm, batch=total.size(apart), run=run, row_run=row_run, tc=turned, apart=shares)
+    return ProductView(gemm, product, z, i, j, k, again)
 
 
 def _joint(total: Nest, load: Load, columns: Sequence[Iter]) -> int:
@@ -127,14 +211,17 @@ def _joint(total: Nest, load: Load, columns: Sequence[Iter]) -> int:
     return total.size(columns[first:])
 
 
-def _run(total: Nest) -> int:
-    """Terms along the last axes of them, long enough to be a loop; 0 where these are all."""
+def _runs(total: Nest, every: bool) -> tuple[int, ...]:
+    """Terms along the last axes of them, long enough to be a loop, where these are not all; ``every``: each axis is."""
+    sizes = [n for it in total.reduced if (n := most(it.extent)) > 1]
+    if every:
+        return tuple(sizes[1:])
     run = 1
-    for it in reversed(total.reduced):
-        run *= most(it.extent)
+    for n in reversed(sizes):
+        run *= n
         if run >= RUN:
-            return run if run < total.size(total.reduced) else 0
-    return 0
+            return (run,) if run < math.prod(sizes) else ()
+    return ()
 
 
 def _problem(total: Nest, a: Load, b: Load, rows: Sequence[Iter], columns: Sequence[Iter]) -> tuple[Gemm, str | None]:

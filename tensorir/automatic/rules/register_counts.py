@@ -69,8 +69,11 @@ def _cycles(g: Group, lane: Var, lanes: int, vectors: int, packed: bool) -> floa
     width = max(1.0, lanes * DTYPES[g.load.buffer.dtype].bits / (8 * PORT_BYTES))
     step, apart = 1 if packed else g.step(lane), ELEMENT_CYCLES * lanes * vectors
     known = {0: BROADCAST, 1: LOAD * width * vectors, 2: PICK * width * vectors}
-    if step is None and grouped([g.load], lane) % (lanes * vectors) == 0:
+    alike = grouped([g.load], lane) if step is None else 1
+    if alike % (lanes * vectors) == 0:
         return known[0]
+    if alike > 1:  # a vector of some, each for several lanes
+        return PICK * vectors
     return known.get(step, apart) if step is not None else apart
 
 

@@ -8,15 +8,19 @@ several groups, each with a matrix of its own, have an engine of their own, whic
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import cached_property
 
 from tensorir.arith.access import alike
 from tensorir.automatic.facts import Graph, Nest
 from tensorir.automatic.part import Config, Part
-from tensorir.automatic.rules.product_view import ProductView, innermost, product_view, short
+from tensorir.automatic.rules import register_tile
+from tensorir.automatic.rules.product_view import ProductView, in_groups, innermost, product_view, short, turned_view
 from tensorir.automatic.rules.products import ProductPart, summed
-from tensorir.engines.gemm_cpu import RegisterTile, RowsTile, cpu_engines
+from tensorir.engines.gemm_cpu import ColumnTile, RegisterTile, RowsTile, cpu_engines
+from tensorir.engines.model import CORES
 from tensorir.engines.problems import Gemm
 from tensorir.engines.product import Product
 from tensorir.ir.tree import Load
@@ -24,6 +28,8 @@ from tensorir.ir.visit import find
 from tensorir.schedule.schedule import BaseSchedule
 from tensorir.target import Target
 
+FEWEST_COLUMNS = 4
+"""Columns of a group that are worth a vector."""
 VALUES = {
     "columns": 4, "panels": 5, "depth": 3, "rows": 3, "tile": 4, "vectors": 4, "outputs": 4, "pack_a": 2, "unroll_k": 2,
     "pack": 2,
@@ -42,13 +48,40 @@ def by_engines(graph: Graph, anchor: Nest, target: Target, total: Nest) -> Itera
     """A sum that is a product of matrices, by each engine that suits it."""
     if target.kind != "cpu":
         return
-    view = product_view(total)
-    if view:
-        view = view.with_constants(graph.wishes.constants)
-        for name, engine in cpu_engines(view.gemm.on(target)).items():
-            yield RegisterProductPart(graph, anchor, target, total, view, name, engine)
+    grouped = in_groups(total) if total.reuses else None
+    if grouped:
+        yield from _of_groups(graph, anchor, target, total, grouped)
+    elif view := product_view(total):
+        constants = graph.wishes.constants
+        view = view.with_constants(constants)
+        parts = [
+            RegisterProductPart(graph, anchor, target, total, view, name, engine)
+            for name, engine in cpu_engines(view.gemm.on(target)).items()
+        ]
+        if turned := turned_view(total, constants):
+            turned = turned.with_constants(constants)
+            parts.append(RegisterProductPart(graph, anchor, target, total, turned, "turned", ColumnTile))
+            parts.sort(key=seconds_of)
+        yield from parts
     else:
         yield from _by_groups(graph, anchor, target, total, tb=False)
+
+
+def _of_groups(graph: Graph, anchor: Nest, target: Target, total: Nest, grouped: Nest) -> Iterator[Part]:
+    """Products of groups, in vectors no wider than their columns, next to register tiles of cells."""
+    constants = graph.wishes.constants
+    parts: list[Part] = []
+    turned = turned_view(grouped, constants)
+    view = turned or product_view(grouped)
+    if view and view.gemm.n >= FEWEST_COLUMNS:
+        view, wide = view.with_constants(constants), view.gemm.sum_bytes << (view.gemm.n - 1).bit_length()
+        name = "turned" if turned else "column"
+        wide = min(wide, target.vector_bytes)
+        parts.append(RegisterProductPart(graph, anchor, target, total, view, name, ColumnTile, wide))
+    judged = replace(target, units=CORES)  # which models of products are of
+    cells = zip(*(register_tile.offers(graph, anchor, on) for on in (target, judged)), strict=False)
+    ways = [(seconds_of(part), part) for part in parts] + [(seconds_of(other), part) for part, other in cells]
+    yield from (part for _, part in sorted(ways, key=lambda way: way[0]))
 
 
 def gathered(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
@@ -59,14 +92,14 @@ def gathered(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
 
 
 def _by_groups(graph: Graph, anchor: Nest, target: Target, total: Nest, tb: bool) -> Iterator[Part]:
-    grouped = in_groups(total)
+    grouped = rows_in_groups(total)
     if grouped and grouped.tb == tb:
         part = GroupedRowsPart(graph, anchor, target, total, grouped, RowsTile)
         if part.first:
             yield part
 
 
-def in_groups(total: Nest) -> Gemm | None:
+def rows_in_groups(total: Nest) -> Gemm | None:
     """The product of a sum each so many rows of which are multiplied with a matrix of their own, that of their group;
     None of other sums.
     """
@@ -86,14 +119,22 @@ def in_groups(total: Nest) -> Gemm | None:
     return None
 
 
+def seconds_of(part: Part) -> float:
+    """The seconds expected of a part's start; infinite where nothing is legal, or nobody can tell."""
+    expected, start = part.expected(), part.start()
+    return math.inf if expected is None or start is None else expected(start)
+
+
 class RegisterProductPart(ProductPart[RegisterTile]):
     """A product of matrices by register tiles, of panels or strips that are packed."""
 
     values = VALUES
 
     def __init__(self, graph: Graph, anchor: Nest, target: Target, total: Nest, view: ProductView, way: str,
-                 engine: type[RegisterTile]) -> None:  # fmt: skip
+                 engine: type[RegisterTile], vector_bytes: int = 0) -> None:  # fmt: skip
         super().__init__(graph, anchor, target, total, view.gemm, engine)
+        if vector_bytes:
+            self.p = replace(self.p, vector_bytes=vector_bytes)
         self.view, self.way = view, way
 
     @property

@@ -1,59 +1,52 @@
 // y float32[1, 5, 6, 6] from x float32[1, 4, 6, 6], w float32[5, 4, 3, 3]
-// launch y_kernel: blocks (1, 2, 1), threads (1, 1, 1), shared 5248 B
-// s.reindex('x_pad', 'n, c, h, w -> n = n, h = h, w = w, c = c', writes='n, h, w, c')
-// s.reindex('y', 'n, k, p, q | c, r, s -> n, p, q, k, r, s, c', pad={'k': 16}, reads={'w': 'ko = k/16, r, s, c, ki = k%16'}, writes='n, p, q, k')
-// s.split('y.out.p', [None, 3])
-// s.split('y.out.k', [None, 1, 2, 8])
-// s.split('y.out.p.1', [None, 1], tail='balanced')
-// s.split('y.out.q', [None, 6], tail='balanced')
-// s.reorder('y.out.n', 'y.out.p.0', 'y.out.k.0', 'y.out.k.1', 'y.out.p.1.0', 'y.out.q.0', 'y.out.p.1.1', 'y.out.q.1', 'y.out.k.2', 'y.out.k.3')
-// s.bind('y.out.n', 'block.z')
-// s.bind('y.out.p.0', 'block.y')
-// s.bind('y.out.k.0', 'block.x')
-// s.compute_at('y', 'y.out.k.0')
-// s.set_scope('x_pad', 'shared')
-// s.compute_at('x_pad', 'y.out.k.0')
-// s.split('x_pad.c', [None, 4])
-// s.vectorize('x_pad.c.1')
-// s.reorder('x_pad.c.0', 'x_pad.w')
-// s.partition('x_pad.w', [1, 7])
-// s.compute_at('y', 'y.out.q.0')
-// s.reindex('w_packed', 'ko, r, s, c, ki -> ko, r, s, c, ki', reads={'w': 'ko, t = (c, r, s), ki'})
-// s.set_scope('w_packed', 'shared')
-// s.compute_at('w_packed', 'y.out.k.1')
-// s.split('w_packed.c', [None, 4])
-// s.reorder('w_packed.ko', 'w_packed.c.0', 'w_packed.r', 'w_packed.s', 'w_packed.c.1', 'w_packed.ki')
-// s.set_scope('w_packed_1', 'shared')
-// s.compute_at('w_packed_1', 'w_packed.c.0')
-// s.stage_out('w_packed_1', 'w_packed.c.0', 'register')
-// s.split('w_packed_1.out.t', [None, 8], tail='shift')
-// s.split('w_packed_1.out.ki', [None, 8], tail='shift')
-// s.split('w_packed_1.out.t.0', [None, 5])
-// s.split('w_packed_1.out.ki.0', [None, 1])
-// s.reorder('w_packed_1.out.t.0.0', 'w_packed_1.out.ki.0.0', 'w_packed_1.out.ki.0.1', 'w_packed_1.out.t.0.1', 'w_packed_1.out.t.1', 'w_packed_1.out.ki.1')
-// s.compute_at('w_packed_1', 'w_packed_1.out.t.0.1')
-// s.reorder('w_packed_1.ki', 'w_packed_1.t')
-// s.unroll('w_packed_1.ki')
-// s.vectorize('w_packed_1.t')
-// s.unroll('w_packed_1.out.t.1')
-// s.vectorize('w_packed_1.out.ki.1')
-// s.split('w_packed.ki', [None, 8])
-// s.vectorize('w_packed.ki.1')
-// s.split('y.k', [None, 8])
-// s.reorder('y.n', 'y.r', 'y.s', 'y.c', 'y.p', 'y.q', 'y.k.0', 'y.k.1')
-// s.unroll('y.p')
-// s.unroll('y.q')
-// s.unroll('y.k.0')
-// s.vectorize('y.k.1')
-// s.unroll('y.out.p.1.1')
-// s.unroll('y.out.k.2')
-// s.annotate('y.c', 'unroll', 4)
-// s.split('y.out.q.1', [None, 4], tail='shift')
-// s.reorder('y.out.q.1.0', 'y.out.k.2', 'y.out.k.3', 'y.out.q.1.1')
-// s.unroll('y.out.q.1.0')
-// s.unroll('y.out.k.3')
-// s.vectorize('y.out.q.1.1')
+// alignment in bytes: x_pad 32, w_packed 32
+// launch x_pad_kernel0: blocks (1, 1, 1), threads (1, 1, 1), shared 0 B
+// launch w_packed_kernel1: blocks (1, 1, 1), threads (1, 1, 1), shared 0 B
+// launch y_kernel2: blocks (1, 2, 1), threads (1, 1, 1), shared 0 B
+// # tile: a product of 36 x 5 sums of 36 terms
+// s.reindex('y', 'n, k, p, q | c, r, s -> z0 = n, i = (p, q), j = k, k = (c, r, s)', writes='z0, i, j')
+// s.reindex('y.out', 'n, k, p, q -> z0 = n, i = (p, q), j = k')
+// s.reindex('y', 'z0, i, j | k -> z0, i, j, k', reads={'w': 'jo = j/8, k, ji = j%8'})
+// s.share_out('y.out.z0', to='block.z')
+// s.share_out('y.out.j', each=8)
+// s.share_out('y.out.i', each=18, to='block.y', tail='shift')
+// s.split('y.out.i.1', [None, 8], tail='balanced')
+// s.split('y.out.j.1', [None, 1, 8])
+// s.reorder('y.out.i.1.0', 'y.out.j.1.0', 'y.out.i.1.1', 'y.out.j.1.1', 'y.out.j.1.2')
+// s.split('y.out.i.1.1', [None, 4], tail='shift')
+// s.reorder('y.out.i.1.1.0', 'y.out.j.1.1', 'y.out.j.1.2', 'y.out.i.1.1.1')
+// s.unroll('y.out.i.1.1.0')
+// s.unroll('y.out.j.1.1')
+// s.unroll('y.out.j.1.2')
+// s.vectorize('y.out.i.1.1.1')
+// s.compute_at('y', 'y.out.i.1.0')
+// s.split('y.k', [None, 3, 3])
+// s.register_tile('y.i', 'y.j', lanes=8)
+// s.stage_out('w_packed', 'root', 'register')
+// s.split('w_packed.out.k', [None, 8], tail='shift')
+// s.split('w_packed.out.ji', [None, 8], tail='shift')
+// s.split('w_packed.out.k.0', [None, 5])
+// s.split('w_packed.out.ji.0', [None, 1])
+// s.reorder('w_packed.out.k.0.0', 'w_packed.out.ji.0.0', 'w_packed.out.ji.0.1', 'w_packed.out.k.0.1', 'w_packed.out.k.1', 'w_packed.out.ji.1')
+// s.compute_at('w_packed', 'w_packed.out.k.0.1')
+// s.reorder('w_packed.ji', 'w_packed.k')
+// s.unroll('w_packed.ji')
+// s.vectorize('w_packed.k')
+// s.unroll('w_packed.out.k.1')
+// s.vectorize('w_packed.out.ji.1')
+// s.bind('w_packed.out.k.0.0', 'block.x')
+// s.bind('w_packed.out.jo', 'block.y')
+// # stream: 256 cells, each computed once
+// s.reorder('x_pad.n', 'x_pad.c', 'x_pad.h', 'x_pad.w')
+// s.split('x_pad.w', [None, 8], tail='shift')
+// s.split('x_pad.w.0', [None, 1])
+// s.split('x_pad.n', [None, 1])
+// s.reorder('x_pad.n.0', 'x_pad.w.0.0', 'x_pad.n.1', 'x_pad.c', 'x_pad.h', 'x_pad.w.0.1')
+// s.share_out('x_pad.n.0', 'x_pad.w.0.0')
+// s.reorder('x_pad.w.0.1', 'x_pad.w.1')
+// s.vectorize('x_pad.w.1')
 
+typedef float4 __attribute__((aligned(4))) float4u;
 typedef float8 __attribute__((aligned(4))) float8u;
 __attribute__((always_inline)) inline void tir_transpose_8x8(const float *from, long pitch, float *to, long rows)
 {
@@ -105,73 +98,58 @@ __attribute__((always_inline)) inline void tir_transpose_4x4(const float *from, 
   *(float4 *)(to + 2 * rows) = (float4)(a1.lo, a3.lo);
   *(float4 *)(to + 3 * rows) = (float4)(a1.hi, a3.hi);
 }
-typedef float4 __attribute__((aligned(4))) float4u;
 
 __kernel __attribute__((reqd_work_group_size(1, 1, 1)))
-void y_kernel(__global const float *restrict x, __global const float *restrict w, __global float *restrict y)
+void x_pad_kernel0(__global const float *restrict x, __global float *restrict x_pad)
 {
-  __local float x_pad[160] __attribute__((aligned(16)));
-  __local float w_packed[576] __attribute__((aligned(32)));
-  __local float w_packed_1[576] __attribute__((aligned(32)));
-  const long out_p_0 = get_group_id(1);
-  for (long h = 0; h < 5; ++h) {
-    *(__local float4 *)(x_pad + h * 32) = (float4)(0.0f);
-    for (long x_pad_w = 0; x_pad_w < 6; ++x_pad_w)
-      *(__local float4 *)(x_pad + h * 32 + x_pad_w * 4 + 4) = 1 <= out_p_0 * 3 + h && out_p_0 * 3 + h < 7 ? (float4)(x[out_p_0 * 18 + h * 6 + x_pad_w - 6], x[out_p_0 * 18 + h * 6 + x_pad_w + 30], x[out_p_0 * 18 + h * 6 + x_pad_w + 66], x[out_p_0 * 18 + h * 6 + x_pad_w + 102]) : (float4)(0.0f);
-    *(__local float4 *)(x_pad + h * 32 + 28) = (float4)(0.0f);
+  for (long c = 0; c < 4; ++c)
+    for (long h = 0; h < 8; ++h)
+      *(__global float8 *)(x_pad + c * 64 + h * 8) = 1 <= h && h < 7 ? (float8)(0.0f, (*(__global const float4u *)(x + c * 36 + h * 6 - 6)).s012, (*(__global const float4u *)(x + c * 36 + h * 6 - 4)).s123, 0.0f) : (float8)(0.0f);
+}
+
+__kernel __attribute__((reqd_work_group_size(1, 1, 1)))
+void w_packed_kernel1(__global const float *restrict w, __global float *restrict w_packed)
+{
+  for (long out_k_0_1 = 0; out_k_0_1 < 5; ++out_k_0_1) {
+    float w_packed_register[64] __attribute__((aligned(32)));
+    #pragma unroll
+    for (long ji = 0; ji < 8; ++ji)
+      *(float8 *)(w_packed_register + ji * 8) = ji < 5 ? *(__global const float8u *)(w + ji * 36 + min((long)(out_k_0_1 * 8), (long)(28))) : (float8)(0.0f);
+    {
+      float w_packed_register_across[64] __attribute__((aligned(32)));
+      tir_transpose_8x8(w_packed_register, 8, w_packed_register_across, 8);
+      #pragma unroll
+      for (long out_k_1 = 0; out_k_1 < 8; ++out_k_1)
+        *(__global float8 *)(w_packed + min((long)(out_k_0_1 * 8), (long)(28)) * 8 + out_k_1 * 8) = *(float8 *)(w_packed_register_across + out_k_1 * 8);
+    }
   }
-  for (long out_ki_0_0 = 0; out_ki_0_0 < 2; ++out_ki_0_0)
-    for (long out_t_0_1 = 0; out_t_0_1 < 5; ++out_t_0_1) {
-      float w_packed_1_register[64] __attribute__((aligned(32)));
-      #pragma unroll
-      for (long ki = 0; ki < 8; ++ki)
-        *(float8 *)(w_packed_1_register + ki * 8) = out_ki_0_0 * 8 + ki < 5 ? *(__global const float8u *)(w + out_ki_0_0 * 288 + ki * 36 + min((long)(out_t_0_1 * 8), (long)(28))) : (float8)(0.0f);
+}
+
+__kernel __attribute__((reqd_work_group_size(1, 1, 1)))
+void y_kernel2(__global float *restrict y, __global const float *restrict x_pad, __global const float *restrict w_packed)
+{
+  const long out_i_0 = get_group_id(1);
+  for (long out_i_1_0 = 0; out_i_1_0 < 3; ++out_i_1_0) {
+    float y_packed[48] __attribute__((aligned(32)));
+    #pragma unroll
+    for (long init_i = 0; init_i < 6; ++init_i)
+      *(float8 *)(y_packed + init_i * 8) = (float8)(0.0f);
+    for (long k_0 = 0; k_0 < 4; ++k_0)
+      for (long k_1 = 0; k_1 < 3; ++k_1)
+        for (long k_2 = 0; k_2 < 3; ++k_2) {
+          #pragma unroll
+          for (long i = 0; i < 6; ++i)
+            *(float8 *)(y_packed + i * 8) += x_pad[k_0 * 64 + out_i_0 * 24 + out_i_1_0 * 8 + k_1 * 8 + i + k_2] * *(__global const float8 *)(w_packed + k_0 * 72 + k_1 * 24 + k_2 * 8);
+        }
+    #pragma unroll
+    for (long out_i_1_1_0 = 0; out_i_1_1_0 < 2; ++out_i_1_1_0)
       {
-        float w_packed_1_register_across[64] __attribute__((aligned(32)));
-        tir_transpose_8x8(w_packed_1_register, 8, w_packed_1_register_across, 8);
+        float y_packed_across[32] __attribute__((aligned(16)));
+        tir_transpose_4x4(y_packed + min((long)(out_i_1_1_0 * 4), (long)(2)) * 8, 8, y_packed_across, 4);
+        tir_transpose_4x4(y_packed + min((long)(out_i_1_1_0 * 4), (long)(2)) * 8 + 4, 8, y_packed_across + 16, 4);
         #pragma unroll
-        for (long out_t_1 = 0; out_t_1 < 8; ++out_t_1)
-          *(__local float8 *)(w_packed_1 + min((long)(out_t_0_1 * 8), (long)(28)) * 16 + out_t_1 * 16 + out_ki_0_0 * 8) = *(float8 *)(w_packed_1_register_across + out_t_1 * 8);
+        for (long out_j_1_2 = 0; out_j_1_2 < 5; ++out_j_1_2)
+          *(__global float4u *)(y + out_j_1_2 * 36 + out_i_0 * 18 + out_i_1_0 * 6 + min((long)(out_i_1_1_0 * 4), (long)(2))) = *(float4 *)(y_packed_across + out_j_1_2 * 4);
       }
-    }
-  for (long r = 0; r < 3; ++r)
-    for (long s = 0; s < 3; ++s)
-      for (long c_1 = 0; c_1 < 4; ++c_1)
-        for (long ki_0 = 0; ki_0 < 2; ++ki_0)
-          *(__local float8 *)(w_packed + r * 192 + s * 64 + c_1 * 16 + ki_0 * 8) = ((int8)(0, 1, 2, 3, 4, 5, 6, 7) < (int)(5 - ki_0 * 8)) ? *(__local float8 *)(w_packed_1 + c_1 * 144 + r * 48 + s * 16 + ki_0 * 8) : (float8)(0.0f);
-  for (long out_p_1_0 = 0; out_p_1_0 < 3; ++out_p_1_0) {
-    float y_packed[96] __attribute__((aligned(32)));
-    #pragma unroll
-    for (long init_q = 0; init_q < 6; ++init_q) {
-      #pragma unroll
-      for (long init_k_0 = 0; init_k_0 < 2; ++init_k_0)
-        *(float8 *)(y_packed + init_q * 16 + init_k_0 * 8) = (float8)(0.0f);
-    }
-    for (long r = 0; r < 3; ++r)
-      for (long s = 0; s < 3; ++s) {
-        #pragma unroll 4
-        for (long c = 0; c < 4; ++c) {
-          #pragma unroll
-          for (long q = 0; q < 6; ++q) {
-            #pragma unroll
-            for (long k_0 = 0; k_0 < 2; ++k_0)
-              *(float8 *)(y_packed + q * 16 + k_0 * 8) += x_pad[out_p_1_0 * 32 + r * 32 + q * 4 + s * 4 + c] * *(__local float8 *)(w_packed + r * 192 + s * 64 + c * 16 + k_0 * 8);
-          }
-        }
-      }
-    #pragma unroll
-    for (long out_q_1_0 = 0; out_q_1_0 < 2; ++out_q_1_0) {
-      #pragma unroll
-      for (long out_k_2 = 0; out_k_2 < 2; ++out_k_2)
-        {
-          float y_packed_across[32] __attribute__((aligned(16)));
-          tir_transpose_4x4(y_packed + min((long)(out_q_1_0 * 4), (long)(2)) * 16 + out_k_2 * 8, 16, y_packed_across, 4);
-          tir_transpose_4x4(y_packed + min((long)(out_q_1_0 * 4), (long)(2)) * 16 + out_k_2 * 8 + 4, 16, y_packed_across + 16, 4);
-          #pragma unroll
-          for (long out_k_3 = 0; out_k_3 < 8; ++out_k_3)
-            if (out_k_2 * 8 + out_k_3 < 5)
-              *(__global float4u *)(y + out_k_2 * 288 + out_k_3 * 36 + out_p_0 * 18 + out_p_1_0 * 6 + min((long)(out_q_1_0 * 4), (long)(2))) = *(float4 *)(y_packed_across + out_k_3 * 4);
-        }
-    }
   }
 }
