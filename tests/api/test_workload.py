@@ -180,7 +180,7 @@ def test_other_templates_of_rules_are_not_planned_until_they_are_asked_for(monke
     assert work.template_for("cuda") == "gpu_tile_warp" and set(planned) == {"tile_warp"}
     assert work.template_for("opencl").startswith("cpu")
     ways = {"tile_column", "tile_strip", "tile_turned"}  # to walk the sums, of which models tell the fastest
-    assert set(planned) == {"tile_warp", "stream"} | ways
+    assert set(planned) == {"tile_warp", "stream"} | ways - {"tile_strip"}, "nor those of other names"
     grouped = tir.ops.conv2d(c=8, h=9, w=9, k=8, pad=1, groups=8)
     planned.clear()
     assert grouped.schedule(target="opencl -registers=16 -vector_bytes=32") and set(planned) == {"tile_registers"}
