@@ -84,7 +84,9 @@ def test_so_is_a_convolution_whose_tiles_are_turned_around(rng, tmp_path, compil
 
 
 def test_large_arrays_of_a_block_are_not_on_the_stack(rng, tmp_path):
-    s = tir.ops.conv2d(n=1, c=64, h=28, w=28, k=32, r=3, s=3, pad=1).schedule(target=target(64))
+    s = tir.Schedule(tir.ops.conv2d(n=1, c=64, h=28, w=28, k=32, r=3, s=3, pad=1).outputs, target(64))
+    blocks, _ = s.split("y.k", [None, 16])
+    s.bind(blocks, "block.x").compute_at("x_pad", blocks).set_scope("x_pad", "shared")
     source = s.emitted(target(32))
     (k,) = source.kernels
     assert k.local_bytes >= 100_000 and "float *restrict x_pad" in source.text
