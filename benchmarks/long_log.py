@@ -36,6 +36,7 @@ from tensorir.tune.index import INDEX_NAME
 from tensorir.tune.record import Record, RunIdentity, encode, slug
 from tensorir.tune.space import Space
 from tensorir.tune.store import LogReader
+from tensorir.tune.template import suiting
 
 SHAPE = "512x512x512"
 SEGMENTS = 10
@@ -60,7 +61,7 @@ def write(log: Path, count: int, seed: int) -> int:
     work = ops.matmul(m=512, n=512, k=512)
     device = describe(open_device(None))
     identity, target = identity_of(work, device), Target.parse(str(device["target"]))
-    spaces = {n: t.space_for(target) for n, t in work.templates.items() if t.suits(target)}
+    spaces = {n: t.space_for(target) for n, t in suiting(work.templates, target)}
     folder = log / slug(work.title)
     folder.mkdir(parents=True, exist_ok=True)
     total = 0

@@ -31,6 +31,7 @@ from tensorir.api.workload import Template
 from tensorir.errors import CompileError, DeclarationError, ScheduleError, TensorIRError
 from tensorir.runtime.limits import check_source
 from tensorir.target import Target
+from tensorir.tune.template import suiting
 
 RESULTS = Path(__file__).parents[1] / "results" / "defaults_gpu.jsonl"
 TARGETS = ("cuda -arch=sm_75", "cuda -arch=sm_80", "cuda -arch=sm_86", "cuda -arch=sm_89", "cuda -arch=sm_90a",
@@ -49,9 +50,9 @@ def one(number: int, seed: int, others: int) -> dict[str, Any]:
     row["tried"] = 0
     row["template"] = work.template_for(target)
     rng = random.Random(f"{seed}/{number}/configurations")
-    suiting = {n: t for n, t in work.templates.items() if t.suits(target)}
-    chosen = rng.choice(list(suiting))
-    for name, template in suiting.items():
+    templates = dict(suiting(work.templates, target))
+    chosen = rng.choice(list(templates))
+    for name, template in templates.items():
         tried, found = judged(work, name, template, target, rng, others if name == chosen else 0)
         row["tried"] += tried
         if found.get("status") == "empty" and name != row["template"]:

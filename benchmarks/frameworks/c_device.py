@@ -32,6 +32,7 @@ from versus.shapes import Conv, Problem, chosen, to_json
 
 import tensorir as tir
 from tensorir.runtime.device import Device, devices, open_device
+from tensorir.tune.template import suiting
 
 RESULTS = Path(__file__).resolve().parents[1] / "results" / "c_device.json"
 SMALL_S = 100e-6
@@ -63,8 +64,7 @@ class Run:
             work.tune(device.name, budget=options.tune, log=options.log)
             made, self.about = ours.built(work, ours.VARIANTS["timed"], device, options.log)
         else:
-            template, space = next((n, t.space_for(device.target)) for n, t in work.templates.items()
-                                   if device.target.kind in t.kinds)  # fmt: skip
+            template, space = next((n, t.space_for(device.target)) for n, t in suiting(work.templates, device.target))
             made = work.schedule(space.default, template, device.target).build(device)
             self.about = {"origin": "default", "template": template, "config": dict(space.default)}
         self.out = tir.empty(work.outputs[0].shape)

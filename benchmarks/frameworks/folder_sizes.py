@@ -37,6 +37,7 @@ from tensorir.errors import TensorIRError
 from tensorir.export.folder import export_part
 from tensorir.ops.shapes import SETS
 from tensorir.runtime.arguments import numpy_dtype
+from tensorir.tune.template import suiting
 
 RESULTS = Path(__file__).resolve().parents[1] / "results" / "folder_sizes.json"
 WIDTHS = {64: "c -vector_bytes=64 -registers=32", 32: "c -vector_bytes=32", 16: "c -vector_bytes=16"}
@@ -84,8 +85,8 @@ def schedules(work: Any, target: str, name: str, configs: int) -> Iterator[Made]
         yield "", None, work
         return
     parsed = tir.Target.parse(target)
-    for template, made in work.templates.items():
-        if not made.suits(parsed) or (name.startswith("winograd") and template != "cpu_winograd"):
+    for template, made in suiting(work.templates, parsed):
+        if name.startswith("winograd") and template != "cpu_winograd":
             continue
         space = made.space_for(parsed)
         every = [space.config(n) for n in range(len(space.configs))]

@@ -35,6 +35,7 @@ from tensorir.codec import encode
 from tensorir.runtime.device import open_device
 from tensorir.target import Target
 from tensorir.tune.spec import RunSpec
+from tensorir.tune.template import suiting
 from tensorir.tune.trial import Trial
 
 RESULTS = Path(__file__).parent.parent / "results" / "tuner_drift.json"
@@ -71,7 +72,7 @@ class Burners:
 
 def candidates(work: tir.Workload, target: Target, seed: int) -> list[tuple[str, dict[str, Any]]]:
     """The default, and random legal configurations of all templates."""
-    spaces = {n: t.space_for(target) for n, t in work.templates.items() if t.suits(target)}
+    spaces = {n: t.space_for(target) for n, t in suiting(work.templates, target)}
     first = next(iter(spaces))
     found = [(first, dict(spaces[first].default))]
     drawn = random.Random(seed)

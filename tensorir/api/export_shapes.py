@@ -23,6 +23,7 @@ from tensorir.export.program import ExportProgram
 from tensorir.target import Target
 from tensorir.tune.log import LogReader, RankedRecord, Record, choose
 from tensorir.tune.portfolio import REGRET
+from tensorir.tune.template import has_on
 
 if TYPE_CHECKING:
     from tensorir.api.work import Work
@@ -143,7 +144,7 @@ def _of_one_place(
     for work in works:
         reader = LogReader(folder_of(work, log_for(work, log)))
         for record in reader.records(workload=work.title, compute=compute_digest(work)):
-            if record.template in work.templates and suits(record, target):
+            if suits(record, target) and has_on(work.templates, record.template, target_of(record)):
                 found[place_of(record)][work.title].append(record)
         if reader.summary():
             remarks[f"log: {reader.summary()}"] = None

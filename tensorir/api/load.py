@@ -33,6 +33,7 @@ from tensorir.tune.inputs import arguments
 from tensorir.tune.record import Record, RunIdentity, Setting
 from tensorir.tune.selection import contenders, counted
 from tensorir.tune.store import LogReader
+from tensorir.tune.template import has_on, template_on
 
 if TYPE_CHECKING:
     from tensorir.api.work import Work
@@ -103,8 +104,10 @@ MAX_COMPILED = 5
 
 
 def _legal(work: Work, name: str, config: Mapping[str, object], target: Target) -> bool:
-    template = work.templates.get(name)
-    return template is not None and template.suits(target) and template.space_for(target).index(config) >= 0
+    if not has_on(work.templates, name, target):
+        return False
+    template = template_on(work.templates, name, target)
+    return template.suits(target) and template.space_for(target).index(config) >= 0
 
 
 def _first_good(work: Work, records: Iterable[Record], device: Device) -> tuple[Executable | None, int, int]:
@@ -160,7 +163,7 @@ def choices(work: Work, identity: RunIdentity, log: str, most: int | None = None
 
 def regenerate(work: Work, record: Record, target: Target) -> Candidate | None:
     """Candidate made by this version for a record; None if its source differs from the measured one (stale)."""
-    if gone(work, [record.template]):
+    if gone(work, [record.template], target):
         return None
     try:
         made = prepare(work, record.template, record.config, target, check=False)
@@ -190,10 +193,14 @@ def _checked(work: Work, made: Candidate, device: Device) -> CompiledProgram | N
     return program
 
 
-def gone(work: Work, templates: Sequence[str]) -> list[str]:
-    """Names among ``templates`` that the workload lacks."""
+def gone(work: Work, templates: Sequence[str], target: Target | None = None) -> list[str]:
+    """Names among ``templates`` that the workload lacks, on a target if it is given."""
     try:
-        return sorted({name for name in templates if name not in work.templates})
+        return sorted(
+            name
+            for name in {*templates}
+            if not (has_on(work.templates, name, target) if target else name in work.templates)
+        )
     except ScheduleError:
         return sorted({*templates})
 

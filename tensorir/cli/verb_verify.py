@@ -20,6 +20,7 @@ from tensorir.tune.log import LogReader
 from tensorir.tune.progress import milliseconds
 from tensorir.tune.record import BadRecord, Record
 from tensorir.tune.store import open_regular
+from tensorir.tune.template import has_on
 
 
 def freeze(workload: tuple[str, ...], output: str, log: str, as_json: bool) -> int:
@@ -89,10 +90,13 @@ class _Regenerate:
         if title not in self._works:
             self._works[title] = work_of(title)
         work = self._works[title]
-        if work is None or compute_digest(work) != record.compute or record.template not in work.templates:
+        if work is None or compute_digest(work) != record.compute:
             return None
         try:
-            return prepare(work, record.template, record.config, target_of(record), check=False).source.sha256
+            target = target_of(record)
+            if not has_on(work.templates, record.template, target):
+                return None
+            return prepare(work, record.template, record.config, target, check=False).source.sha256
         except Refused:
             return "refused"
         except TensorIRError:

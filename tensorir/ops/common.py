@@ -83,7 +83,7 @@ def tiled(out: Tensor, wishes: Wishes, known: Sequence[str] = ()) -> Templates:
     ruled = Ruled(out, wishes)
 
     kinds = {kind: functools.partial(ruled.tiled, kind) for kind in ("cpu", "gpu")}
-    return Templates({}, kinds, lambda: {name: ruled.later(name) for name in known})
+    return Templates({}, kinds, lambda: {name: ruled.later(name) for name in known}, other=ruled.named)
 
 
 class Ruled:
@@ -109,6 +109,11 @@ class Ruled:
         if key not in self._tiled:
             self._tiled[key] = self._suiting(self.words.get(kind, TILED), self._made(kind, target))
         return self._tiled[key]
+
+    def named(self, name: str) -> Template | None:
+        """A template of any name that rules make, by the kind of target that it begins with."""
+        kind = name.partition("_")[0] if isinstance(name, str) else ""
+        return self._made(kind, None).get(name) if kind in ("cpu", "gpu") else None
 
     @staticmethod
     def _suiting(words: set[str], found: Mapping[str, Template]) -> Mapping[str, Template]:

@@ -180,7 +180,7 @@ def _workload(name: str, out: Tensor, shape: Conv, given: Mapping[str, Any], mad
     return Workload(
         name,
         out,
-        templates=None if shape.uneven else Templates({}, later, alone, lead),
+        templates=None if shape.uneven else Templates({}, later, alone, lead, ruled.named),
         reference=lambda *arrays: reference(shape, made, *arrays),
         flops=shape.flops,
         origin=("ops", name, {v: x for v, x in given.items() if v not in DEFAULTS or x != DEFAULTS[v]}),

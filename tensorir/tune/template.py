@@ -216,6 +216,7 @@ class Templates(MutableMapping[str, Template], Shown):
            there are none
     alone: {name: template} of lazy templates that are quick to create individually
     lead:  {kind of target: function from a Target to the name of its first template}
+    other: function from a name to a template that is listed for some targets only, None if there is none
     """
 
     def __init__(
@@ -224,9 +225,11 @@ class Templates(MutableMapping[str, Template], Shown):
         later: Mapping[str, Callable[[Target | None], Mapping[str, Template]]] | None,
         alone: Callable[[], Mapping[str, Template]] | None = None,
         lead: Mapping[str, Callable[[Target], str]] | None = None,
+        other: Callable[[str], Template | None] | None = None,
     ) -> None:
-        self._begun: tuple[Any, ...] | None = (first, later, alone, lead)  # until one is replaced
-        self._lead = lead or {}
+        self._begun: tuple[Any, ...] | None = (first, later, alone, lead, other)  # until one is replaced
+        self._lead, self._other = lead or {}, other
+        self._met = dict[str, Template]()  # made for some target: names that not every target has
         self._made, self._alone = dict(first), _once(alone)  # copies make none again
         self._later = later and {kind: _by_target(made) for kind, made in later.items()}
         self._turn = threading.Lock()
@@ -244,7 +247,10 @@ class Templates(MutableMapping[str, Template], Shown):
         later, made = self._later, self._made
         yield from ((n, t) for n, t in made.items() if target.kind in t.kinds)
         if later is not None and target.kind in later:
-            yield from ((n, t) for n, t in later[target.kind](target).items() if n not in made)
+            for n, t in later[target.kind](target).items():
+                if n not in made:
+                    self._met[n] = t
+                    yield n, t
 
     def named(self, name: str, target: Target) -> Template | None:
         """The template of a name on a target; None where there is none."""
@@ -252,14 +258,19 @@ class Templates(MutableMapping[str, Template], Shown):
         if name in made or later is None:
             return made.get(name)
         alone = self._alone() if self._alone else {}
-        return alone[name] if name in alone else later.get(target.kind, _none)(target).get(name)
+        if name in alone:
+            return alone[name]
+        found = later.get(target.kind, _none)(target).get(name)
+        if found:
+            self._met[name] = found
+        return found
 
-    def _all(self) -> dict[str, Template]:
-        if self._later is not None:
-            made = {name: self[name] for name in self}
-            with self._turn:
-                if self._later is not None:  # else another thread was first, and may have changed some
-                    self._made, self._later = made, None
+    def _own(self) -> dict[str, Template]:
+        """All of them, to be changed: no more are created."""
+        made = {name: self[name] for name in self}
+        with self._turn:
+            if self._later is not None:  # else another thread was first, and may have changed some
+                self._made, self._later, self._begun = made, None, None
         return self._made
 
     def __getitem__(self, name: str) -> Template:
@@ -272,15 +283,15 @@ class Templates(MutableMapping[str, Template], Shown):
         for kind in kinds:
             if name in (found := later[kind](None)):
                 return found[name]
+        if one := self._met.get(name) or (self._other and self._other(name)):
+            return one
         raise KeyError(name)
 
     def __setitem__(self, name: str, template: Template) -> None:
-        self._begun = None
-        self._all()[name] = template
+        self._own()[name] = template
 
     def __delitem__(self, name: str) -> None:
-        self._begun = None
-        del self._all()[name]
+        del self._own()[name]
 
     def __iter__(self) -> Iterator[str]:
         later, made = self._later, self._made
@@ -289,14 +300,14 @@ class Templates(MutableMapping[str, Template], Shown):
             yield from (name for name in known(None) if name not in made)
 
     def __len__(self) -> int:
-        return len(self._all())
+        return sum(1 for _ in self)
 
     def __repr__(self) -> str:
         return table_of(self)
 
     def copy(self) -> Templates:
         """An independent copy."""
-        made = Templates(self._made, self._later, self._alone, self._lead)
+        made = Templates(self._made, self._later, self._alone, self._lead, self._other)
         made._begun = self._begun
         return made
 
@@ -306,7 +317,7 @@ class Templates(MutableMapping[str, Template], Shown):
         return self.copy()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Templates, self._begun or (self._all(), None)
+        return Templates, self._begun or (self._made, None)
 
 
 def suiting(templates: Mapping[str, Template], target: Target) -> Iterator[tuple[str, Template]]:
@@ -319,6 +330,15 @@ def template_on(templates: Mapping[str, Template], name: str, target: Target) ->
     """The template of a name as it is made for a target; where there is none, for any of its kind, or KeyError."""
     found = templates.named(name, target) if isinstance(templates, Templates) else None
     return found or templates[name]
+
+
+def has_on(templates: Mapping[str, Template], name: str, target: Target) -> bool:
+    """True if ``template_on`` finds one."""
+    try:
+        template_on(templates, name, target)
+    except KeyError:
+        return False
+    return True
 
 
 def _none(_: Target | None) -> Mapping[str, Template]:

@@ -192,7 +192,15 @@ def test_templates_for_a_target_are_those_that_rules_make_there():
     small = tir.Target.parse("opencl -kind=gpu -shared_bytes=64 -shared_optin_bytes=64")
     work = tir.ops.matmul(m=64, n=64, k=64)
     assert "gpu_tile" in work.templates
-    assert work.template_for(small) not in ("gpu_tile", "gpu_tile_warp") and work.schedule(target=small).check()
+    name = work.template_for(small)
+    assert name not in ("gpu_tile", "gpu_tile_warp") and work.schedule(target=small).check()
+    assert len(work.templates) == len([*work.templates]) and work.template_for(small) == name, "also when counted"
+    assert name not in [*work.templates]
+    for other in (work, tir.ops.matmul(m=64, n=64, k=64)):  # and for who has the name from a record
+        assert name in other.templates and other.allowed_error(name) is None
+        assert other.schedule(template=name, target=small).source() == work.schedule(target=small).source()
+    del work.templates["gpu_tile"]
+    assert name not in work.templates and "gpu_tile" not in work.templates
 
 
 def test_who_asks_for_a_template_has_no_others_tried(monkeypatch):

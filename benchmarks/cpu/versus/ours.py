@@ -26,6 +26,7 @@ from tensorir.errors import TensorIRError
 from tensorir.runtime.arguments import aligned_empty
 from tensorir.runtime.device import Device, open_device
 from tensorir.target import Target
+from tensorir.tune.template import suiting
 from versus.protocol import Array, Ready, Skip, serve
 from versus.shapes import Conv, Matmul, Problem, all_problems
 
@@ -94,8 +95,8 @@ def _shape(problem: Problem, layout: str) -> dict[str, Any]:
 
 def templates(work: Workload, variant: Variant, target: Target) -> list[str]:
     """The variant's templates for this kind of target; Skip when there is none."""
-    found = [name for name, t in work.templates.items()
-             if target.kind in t.kinds and (variant.only is None or variant.only(name))]  # fmt: skip
+    suit = (name for name, _ in suiting(work.templates, target))
+    found = [name for name in suit if variant.only is None or variant.only(name)]
     if not found:
         raise Skip(f"no template of {work.name} is the variant {variant.label}")
     return found
