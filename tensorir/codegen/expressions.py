@@ -11,8 +11,7 @@ from tensorir.codegen.dialect import Dialect
 from tensorir.codegen.helpers import helper_text
 from tensorir.codegen.literals import literal
 from tensorir.codegen.names import Names
-from tensorir.codegen.picking import Picked, picked
-from tensorir.codegen.shuffling import shuffled
+from tensorir.codegen.picking import Picked, picked, shuffled
 from tensorir.codegen.source import TensorMap
 from tensorir.codegen.vector_math import VECTOR_FUNCTIONS, Spelling, vector_function
 from tensorir.codegen.whole import (

@@ -6,8 +6,7 @@ import random
 
 import pytest
 
-from tensorir.arith.affine import Arith, same, structure
-from tensorir.arith.bits import within_bits
+from tensorir.arith.affine import Arith, same, structure, within_bits
 from tensorir.arith.box import side_of, union
 from tensorir.arith.conditions import conjunction, conjuncts, contrary, negate
 from tensorir.arith.point import evaluate
