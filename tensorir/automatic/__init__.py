@@ -1,1 +1,3 @@
-"""Schedules made from a declaration alone: rules that claim parts of it, and the templates that these make up."""
+"""Automatic scheduling: definition -> parts of it, each claimed by a rule -> schedule templates with a space of
+knobs.
+"""

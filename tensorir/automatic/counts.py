@@ -1,7 +1,8 @@
-"""The work of a scheduled program's kernels, counted from its loop tree, and its seconds by a model.
+"""Cost model of a scheduled program: cycles, bytes moved and launches of its kernels, counted in the loop tree ->
+seconds.
 
-The model is for telling which of two schedules of the same cells is faster. It counts operations, reads and writes by
-vectors, the bytes of each array that a kernel touches, and launches; it knows nothing of what a compiler does besides.
+The model ranks schedules of equal results. It counts operations, vector loads and stores, bytes of each array that a
+kernel accesses, and launches; compiler optimizations are not modelled.
 """
 
 from __future__ import annotations
@@ -43,48 +44,48 @@ from tensorir.target import Target
 
 CALL = {"exp": 16.5, "exp2": 15.0, "log": 18.0, "log2": 18.0, "tanh": 27.0, "erf": 27.0, "sin": 16.5, "cos": 16.5,
         "pow": 33.0, "sqrt": 10.0, "rsqrt": 10.0}  # fmt: skip
-"""Cycles of a function of a whole vector; of another one, ``OTHER_CYCLES``."""
+"""Cycles of a math function on one full vector; ``OTHER_CYCLES`` for functions not listed."""
 OTHER_CYCLES = 4.0
 EXTREME_OPS = 3.0
-"""Operations of a minimum or maximum, which gives a NaN where one is given."""
+"""Simple operations that a minimum or maximum costs, with its propagation of NaN."""
 DIVIDE = 7.0
-"""Cycles of a division of a whole vector."""
+"""Cycles of a division of one full vector."""
 ISSUE = 2.5
-"""Vectors of simple operations, of reads or of writes a cycle of a core that is faster than ``cycles_s``."""
+"""Vectors of simple operations, loads or stores issued per cycle; ``Machine.cycles_s`` understates the clock."""
 LINE = 64.0
-"""Bytes that are moved for an element whose place is data."""
+"""Bytes moved for one element at a data-dependent address (gather, scatter): a cache line."""
 PENDING = 4096
-"""Bytes of stores that wait to be written; what is read from two of them waits until they are."""
+"""Bytes of the store buffer. A load that spans two pending stores waits until both are written."""
 LATE_READ_CYCLES = 8.0
-"""Cycles of such a read."""
+"""Cycles of a load that waits for two pending stores."""
 CALL_SLOWDOWN = 1.1
-"""The slowdown of functions computed next to others, which need registers as well."""
+"""Slowdown of math functions when a stage calls several: all need registers."""
 PAGE = 4096
-"""Bytes of a page."""
+"""Bytes of a virtual memory page."""
 FIRST_CACHE_BYTES = 32768
-"""Bytes of a core's first cache."""
+"""Bytes of a core's L1 data cache."""
 SECOND_CACHE_CYCLES = 2.0
-"""Cycles of reading from the second cache what is kept near and does not fit the first one."""
+"""Additional cycles of an access to a local array that exceeds half of L1 and is read from L2."""
 REGISTER_ARRAY_BYTES = 2048
-"""Bytes of an array that stays in registers."""
+"""Bytes up to which a local array is assumed to stay in registers."""
 OVERLAP = 0.35
-"""The part of the shorter one of computing and moving that does not overlap with the other one."""
+"""Fraction of the shorter of compute time and memory time that is not hidden by the longer one."""
 SUM_LATENCY = 3.2
-"""Cycles until a sum can be added to again."""
+"""Cycles between dependent additions to one accumulator."""
 
 
 @dataclass(frozen=True)
 class Machine:
-    """A kind of device as the model knows it.
+    """Parameters of the cost model for one kind of device.
 
-    call_s:   of a launch of a program of any kernels;  launch_s: of one more kernel in it;  block_s: of a block
-    wake_s:   until other cores are there, where any kernel of a program has work for them;  least_s: of any kernel
-    cycles_s: cycles a second;  cores: that have blocks of their own
-    levels:   (bytes, bytes a second) of each cache from the nearest one on, and of memory: where everything that a
-              program touches fits, there it is found again
-    sets:     of each cache the lines of a set, the bytes after which sets repeat, and cycles until it answers
-    miss:     cycles until memory answers;  walk: to find the page of an element, where each is in another one
-    apart:    cycles of each element of a vector that is read from places that are not neighbours
+    call_s:   seconds to launch a program of any number of kernels;  launch_s: for each kernel;  block_s: for each block
+    wake_s:   seconds until other cores start, if any kernel has several blocks;  least_s: minimum seconds of a kernel
+    cycles_s: cycles per second;  cores: cores or multiprocessors that run blocks concurrently
+    levels:   (bytes, bytes per second) of each cache from the innermost on, then memory: the first level that holds all
+              arrays of a program sets its bandwidth
+    sets:     per cache (lines in a set, bytes after which sets repeat, latency in cycles)
+    miss:     latency of memory in cycles;  walk: cycles of a page-table walk, for elements in different pages
+    apart:    cycles per element of a vector loaded from non-adjacent addresses
     """
 
     call_s: float
@@ -101,9 +102,10 @@ class Machine:
     least_s: float
 
     def far(self, lines: int, pitch: int) -> float:
-        """Cycles to wait for an element of a line, when so many others, so far apart, are read before it is again.
+        """Latency in cycles of an element whose cache line is reused after ``lines`` others at a distance of ``pitch``
+        bytes.
 
-        Lines at multiples of large powers of two share the few places of the same sets of a cache.
+        Lines at multiples of large powers of two compete for the same sets of a cache.
         """
         walk = self.walk if pitch >= PAGE else 0.0
         for ways, span, cycles in self.sets:
@@ -112,7 +114,7 @@ class Machine:
         return self.miss + walk
 
     def rate(self, nbytes: float) -> float:
-        """Bytes a second of what is read and written again and again, so many bytes in all."""
+        """Bandwidth in bytes per second of repeated accesses to ``nbytes`` bytes in all."""
         return next(rate for size, rate in self.levels if nbytes <= size)
 
 
@@ -121,22 +123,22 @@ CPU = Machine(
     sets=((8, 1 << 12, 0.0), (8, 1 << 17, 6.0)), miss=70.0, walk=4.0, apart=1.0, block_s=4e-8, wake_s=3.6e-6,
     least_s=7e-6,
 )  # fmt: skip
-"""A core of a server with vectors of 64 bytes; fitted to benchmarks/automatic/fusions.py."""
+"""Parameters of one core of a server CPU with 64-byte vectors; fitted to benchmarks/automatic/fusions.py."""
 GPU = Machine(
     call_s=2e-6, launch_s=2e-6, cycles_s=1.4e9, cores=108, levels=((30e6, 4e12), (math.inf, 1.5e12)),
     sets=(), miss=0.0, walk=0.0, apart=0.25, block_s=0.0, wake_s=0.0,
     least_s=0.0,
 )  # fmt: skip
-"""A GPU with 108 multiprocessors, by its data sheet; no measurement has judged this one."""
+"""Parameters of a GPU with 108 multiprocessors, from its data sheet; not validated by measurements."""
 
 
 @dataclass(frozen=True)
 class KernelCounts:
-    """The work of one kernel.
+    """Modelled work of one kernel.
 
-    cycles: of all its cores together;  nbytes: of the arrays in memory that it reads and writes, each once
-    moved:  bytes that this moves, with those of lines that are read because they are written
-    blocks: that share the cycles
+    cycles: sum over all cores;  nbytes: bytes of the arrays in memory that it accesses, each array once
+    moved:  bytes of memory traffic, including lines loaded before a partial write
+    blocks: blocks of the grid, over which the cycles are distributed
     """
 
     cycles: float
@@ -145,23 +147,23 @@ class KernelCounts:
     blocks: int
 
     def worked(self, machine: Machine, rate: float) -> float:
-        """The seconds that its blocks take, its arrays moved at so many bytes a second."""
+        """Seconds of the kernel's blocks, with arrays moved at ``rate`` bytes per second; launches excluded."""
         computed = self.cycles / machine.cycles_s
         moved = self.moved / rate * machine.cores
         alone = max(computed, moved) + OVERLAP * min(computed, moved)
         return alone / min(machine.cores, self.blocks) + self.blocks * machine.block_s
 
     def launched(self, machine: Machine, rate: float) -> float:
-        """The seconds that it takes besides: of a short one, until the next one can begin."""
+        """Seconds of launch overhead; of a short kernel, until the next one can begin."""
         return max(machine.launch_s, machine.least_s - self.worked(machine, rate))
 
 
 @dataclass(frozen=True, repr=False)
 class Counts(Shown):
-    """The work of a program's kernels, and their seconds, launched again and again, by the model.
+    """Modelled work and seconds of a program's kernels, launched repeatedly.
 
-    nbytes:   of the arrays that kernels read and write, each once a kernel
-    launch_s: the part of the seconds that launches take
+    nbytes:   bytes of the arrays that kernels access, each array once per kernel
+    launch_s: seconds spent in launches, included in ``seconds``
     """
 
     kernels: int
@@ -171,13 +173,16 @@ class Counts(Shown):
 
 
 def called(n: Nest, along: set[Var] | None = None) -> float:
-    """Cycles of the functions that a cell, or a term of it, calls on vectors; of those that differ ``along`` axes."""
+    """Cycles of the math functions that a stage calls per iteration, on full vectors; with ``along``, only of calls
+    that
+    depend on one of these variables.
+    """
     found = (x for x in find(n.stage.body, Call) if along is None or uses(x, along))
     return sum(CALL.get(x.fn, OTHER_CYCLES) for x in found)
 
 
 def counts_of(program: Program, target: Target) -> Counts:
-    """The counts of a scheduled program."""
+    """Cost-model counts of a scheduled program on a target."""
     machine = CPU if target.kind == "cpu" else GPU
     scoped = resolve_scopes(program, target)
     touched = {b for s in find(scoped.body, Stage) for b in _arrays(s)}
@@ -211,23 +216,24 @@ def _extent(x: Loop) -> int:
 
 @dataclass(frozen=True)
 class Near:
-    """An array that is not in memory: bytes and shape of what is used between the first use of a cell and its last, and
-    the loops around that.
-    """
+    """A local array (not in global memory): bytes and shape of its live part, and the loops enclosing all its uses."""
 
     nbytes: int
     shape: tuple[int, ...]
     around: frozenset[Var]
 
     def named(self, moving: Sequence[Loop]) -> bool:
-        """True when what a stage uses of it is in registers: no loop computes which."""
+        """True if every index of the array inside the ``moving`` loops is a constant (unrolled or vector loops), so
+        that it can be
+        held in registers.
+        """
         written_out = (Kind.UNROLL, Kind.VECTOR)
         inside = [x for x in moving if x.var not in self.around and _extent(x) > 1]
         return self.nbytes <= REGISTER_ARRAY_BYTES and all(x.kind in written_out for x in inside)
 
 
 def _near(index: Index, stages: Sequence[Stage]) -> dict[Buffer, Near]:
-    """The arrays of a kernel that are not in memory."""
+    """Local arrays of a kernel, those not in global or constant memory -> size and enclosing loops."""
     users: dict[Buffer, list[tuple[Stage, Sequence[Expr]]]] = {}
     for s in stages:
         for b, at in _accesses(s.body):
@@ -249,7 +255,7 @@ def _used(b: Buffer, users: Sequence[tuple[Sequence[Loop], Sequence[Expr]]]) -> 
 
 
 def _accesses(body: Node) -> Iterator[tuple[Buffer, Sequence[Expr]]]:
-    """The arrays that a body reads or writes, and where."""
+    """(buffer, indices) of each load, store and update in ``body``."""
     for x in find(body, Load):
         yield x.buffer, x.index
     for y in find(body, Store):
@@ -260,7 +266,10 @@ def _accesses(body: Node) -> Iterator[tuple[Buffer, Sequence[Expr]]]:
 
 
 def _between(moving: Sequence[Loop], steps: Mapping[Var, int | None], size: int) -> tuple[int, int]:
-    """Lines that are read until the same one is read again, and the bytes between them; 0 where that is at once."""
+    """(lines, pitch): cache lines read until the same line is read again, and bytes between them; (0, 0) if the next
+    read of a
+    line follows at once, or never comes.
+    """
     lines, pitch = 1, 0
     for x in reversed(moving):
         step = steps[x.var]
@@ -274,12 +283,12 @@ def _between(moving: Sequence[Loop], steps: Mapping[Var, int | None], size: int)
 
 
 def _arrays(s: Stage) -> dict[Buffer, None]:
-    """The arrays in memory that a stage reads or writes."""
+    """Arrays in global or constant memory that a stage accesses."""
     return dict.fromkeys(b for b, _ in _accesses(s.body) if b.scope in (Scope.GLOBAL, Scope.CONSTANT))
 
 
 class Counted:
-    """The counts of one stage in its loops."""
+    """Cost-model counts of one stage in its enclosing loops."""
 
     def __init__(
         self, index: Index, stage: Stage, target: Target, machine: Machine, near: Mapping[Buffer, Near]
@@ -295,23 +304,26 @@ class Counted:
 
     @property
     def times(self) -> float:
-        """Iterations of all loops."""
+        """Total iterations of all enclosing loops."""
         return float(math.prod(_extent(x) for x in self.loops))
 
     def vectors(self, bits: int, times: float, wide: int) -> float:
-        """Instructions for so many operations on elements of so many bits, of which vectors have ``wide``."""
+        """Instructions for ``times`` operations on elements of ``bits`` bits, ``wide`` elements to a vector of the
+        loop.
+        """
         return times / wide * math.ceil(wide * bits / (8 * max(16, self.target.vector_bytes)))
 
     def _moving(self, places: Sequence[Expr]) -> tuple[list[Loop], float]:
-        """The loops whose iterations differ in some expressions, and how often these are computed: once in loops inside
-        of those, and in unrolled ones that do not change them.
+        """(loops, times): loops whose variables occur in ``places``, and how often these expressions are evaluated.
+
+        Invariant expressions are hoisted out of inner loops, and out of unrolled loops that do not change them.
         """
         moving = [x for x in self.loops if any(uses(i, {x.var}) for i in places)]
         around = self.loops[: self.loops.index(moving[-1]) + 1] if moving else []
         return moving, math.prod(_extent(x) for x in around if x.kind is not Kind.UNROLL or x in moving)
 
     def cycles(self) -> float:
-        """Cycles of its operations, reads and writes, or of sums that wait for each other where these are more."""
+        """Cycles of all operations and accesses, or of the longest chain of dependent sums if that is more."""
         body = self.stage.body
         crowded = len({n.fn for n in find(body, Call) if n.fn in CALL}) > 1 and not find(body, Select)
         lane = next((it.var for it, x in zip(self.stage.iters, self.stage.binds, strict=True)
@@ -327,13 +339,13 @@ class Counted:
         return max(busy, waits)
 
     def _combined(self, u: Update) -> float:
-        """Cycles of combining the values of an update with what is there."""
+        """Cycles of the combiner of an update: old value, new value -> combined value."""
         inside = [n for r in u.combiner.result for n in find(r, Binary)]
         operations = sum(EXTREME_OPS if n.op in ("max", "min") else 1.0 for n in inside)
         return operations * max(self.vectors(DTYPES[b.dtype].bits, self.times, self.wide) for b in u.buffers) / ISSUE
 
     def _of(self, n: Expr) -> float:
-        """Cycles of an operation."""
+        """Cycles of one operation of the body, over all iterations."""
         moving, times = self._moving([in_loops(n, self.stage)])
         if not moving:
             return 0.0
@@ -345,7 +357,7 @@ class Counted:
         return each * (EXTREME_OPS if isinstance(n, Binary) and n.op in ("max", "min") else 1.0) / ISSUE
 
     def _reached(self, b: Buffer, index: Sequence[Expr]) -> float:
-        """Cycles of reading or writing an element each time."""
+        """Cycles of one load or store of ``b[index]``, over all iterations."""
         places = [in_loops(i, self.stage) for i in index]
         moving, times = self._moving(places)
         near = self.near.get(b)
@@ -365,7 +377,7 @@ class Counted:
         return times * ((self.machine.apart if apart else 1 / ISSUE) + far + (wait if crosses else 0.0))
 
     def _crosses(self, b: Buffer, places: Sequence[Expr]) -> bool:
-        """True when vectors begin inside of aligned ones: parts of two lines, or of what two stores have written."""
+        """True if vector loads of ``b`` are misaligned: they span two cache lines, or the results of two stores."""
         made = writes(self.stage.body)
         try:
             return b not in made and int(evaluate(places[-1], dict.fromkeys(find(places[-1], Var), 0))) % self.wide != 0
@@ -373,7 +385,7 @@ class Counted:
             return False
 
     def _waits(self, updates: Sequence[Update]) -> float:
-        """Cycles of the longest chain of sums, each of which needs the one before."""
+        """Cycles of the longest chain of dependent additions to one accumulator."""
         longest = 0.0
         for u in updates:
             places = [in_loops(i, self.stage) for i in u.index]
@@ -390,7 +402,9 @@ class Counted:
         return longest
 
     def touched(self) -> Iterator[tuple[Buffer, float, float]]:
-        """Each array in memory with the bytes of it that are read or written, and those that this moves."""
+        """(array, bytes, moved): for each access to an array in memory the bytes accessed, and the bytes of traffic
+        they cause.
+        """
         made = writes(self.stage.body)
         for b, index in _accesses(self.stage.body):
             if b in self.near:
@@ -404,13 +418,14 @@ class Counted:
             yield b, min(whole, cells * size), fetched * min(whole, cells * line)
 
     def apart(self, places: Sequence[Expr]) -> bool:
-        """True when data say where each single element is, not just where neighbours are."""
+        """True if the address of each single element depends on data (a gather of elements, not of rows)."""
         return any(uses(i, {self.loops[-1].var}) for i in places[:-1]) or not self.loops
 
 
 def _arithmetic(body: Node, lane: Var | None, share: float = 1.0) -> Iterator[tuple[Expr, float]]:
-    """The operations of a body on values, not those that say places; and how often each is needed: the sides of
-    a choice that all lanes make alike, every other time.
+    """(operation, weight) of each operation on values in ``body``; index arithmetic is excluded.
+
+    The weight is halved in each side of a Select whose condition is uniform across lanes: a branch evaluates one side.
     """
     if isinstance(body, Load):
         return

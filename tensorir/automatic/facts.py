@@ -1,4 +1,4 @@
-"""Facts of a declaration for rules: its stages, what they read and write, and what is read more than once."""
+"""Facts of a definition that rules decide by: its stages, their axes, reads and writes, and reuse of elements."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from tensorir.target import Target
 
 
 class Nest(Shown):
-    """A stage as it is declared, with its loops; ``axes`` are their names, those of ``stage.iters`` in order.
+    """A stage with its loops, before it is scheduled; ``axes`` are the loops' names, in the order of ``stage.iters``.
 
     kind: "map" (each cell is an expression), "reduce", "scan" or "scatter"
     """
@@ -60,129 +60,135 @@ class Nest(Shown):
 
     @cached_property
     def loops(self) -> dict[Var, str]:
-        """The loop of each axis."""
+        """Variable of each axis -> name of its loop."""
         return {it.var: axis for it, axis in zip(self.stage.iters, self.axes, strict=True)}
 
     def sort(self, *kinds: Axis) -> tuple[Iter, ...]:
-        """The axes of these sorts, in order."""
+        """Axes of the given kinds, in order."""
         return tuple(it for it in self.stage.iters if it.axis in kinds)
 
     @cached_property
     def spatial(self) -> tuple[Iter, ...]:
-        """The axes whose iterations have cells of their own."""
+        """Spatial axes: each iteration writes a cell of its own."""
         return self.sort(Axis.SPATIAL)
 
     def walked(self, spatial: Sequence[Iter]) -> Nest:
-        """The same with its cells in another order."""
+        """A copy of the nest with its spatial axes in another order."""
         other = copy(self)
         other.__dict__["spatial"] = tuple(spatial)
         return other
 
     @cached_property
     def reduced(self) -> tuple[Iter, ...]:
-        """The axes whose terms are combined."""
+        """Reduction axes: the terms along them are combined."""
         return self.sort(Axis.REDUCE)
 
     @property
     def constant(self) -> bool:
-        """True when all its extents are constants."""
+        """True if all extents are constants."""
         return not dims_in(*(it.extent for it in self.stage.iters))
 
     @cached_property
     def places(self) -> tuple[tuple[Buffer, tuple[Expr, ...]], ...]:
-        """The arrays that it loads, each with its indices, simplified."""
+        """(array, indices) of each load, with the indices simplified."""
         simple = Arith({it.var: (0, most(it.extent) - 1) for it in self.stage.iters}).simplify
         return tuple((x.buffer, tuple(map(simple, x.index))) for x in self.loads)
 
     @cached_property
     def empty(self) -> bool:
-        """True when it has no iterations: no cells, or no terms of them."""
+        """True if it has no iterations: no cells, or a reduction without terms."""
         return not self.size(self.stage.iters)
 
     @cached_property
     def loads(self) -> tuple[Load, ...]:
-        """The loads of a cell, or of a term of it."""
+        """Loads in the body, for one cell or one term of a reduction."""
         return tuple(find(self.stage.body, Load))
 
     def converts(self, buffer: Buffer, dtype: str) -> bool:
-        """True when all that it reads of an array becomes another type at once."""
+        """True if each load of ``buffer`` in the body is cast to ``dtype`` at once."""
         casts = {x.a for x in find(self.stage.body, Cast) if x.dtype == dtype}
         return all(x in casts for x in self.loads if x.buffer is buffer)
 
     @cached_property
     def reads(self) -> tuple[Buffer, ...]:
-        """The arrays that it reads, each once, without those that it makes."""
+        """Arrays that the stage reads, each once, except those it writes."""
         return tuple(b for b in reads(self.stage.body) if b not in self.writes)
 
     @cached_property
     def writes(self) -> tuple[Buffer, ...]:
-        """The arrays that it makes."""
+        """Arrays that the stage writes."""
         return tuple(writes(self.stage.body))
 
     @cached_property
     def operations(self) -> int:
-        """Operations of a cell, or of a term of it."""
+        """Operations in the body per cell or term, index arithmetic included; at least 1."""
         return len(find(self.stage.body, (Binary, Unary, Select, Call))) or 1
 
     @cached_property
     def values(self) -> int:
-        """Operations of a cell, or of a term of it, on values: those on places, and functions, do not count."""
+        """Operations on values in the body per cell or term; index arithmetic and function calls are not counted."""
         found = (x for x in find(self.stage.body, Expr) if isinstance(x, Binary | Unary | Select))
         return sum(x.dtype not in ("index", "bool") for x in found)
 
     @cached_property
     def calls(self) -> int:
-        """Functions such as ``exp`` that a cell, or a term of it, calls."""
+        """Calls of functions such as ``exp`` in the body per cell or term."""
         return len(find(self.stage.body, Call))
 
     def size(self, axes: Iterable[Iter]) -> int:
-        """Iterations of axes all together; of a dim, the most."""
+        """Product of the extents of ``axes``; a symbolic extent counts as its maximum."""
         return math.prod(most(it.extent) for it in axes)
 
     @property
     def cells(self) -> int:
-        """Cells that it makes."""
+        """Number of cells that the stage writes: the product of its spatial extents."""
         return self.size(self.spatial)
 
     @property
     def work(self) -> int:
-        """Operations all together."""
+        """Operations of all iterations."""
         return self.size(self.stage.iters) * self.operations
 
     @property
     def moved(self) -> int:
-        """Bytes of the arrays that it reads and makes, each once."""
+        """Bytes of the arrays that it reads and writes, each array once."""
         return sum(bytes_of(b) for b in (*self.reads, *self.writes))
 
     def along(self, load: Load) -> tuple[Iter, ...]:
-        """The axes on which the place of a read depends."""
+        """Axes that the index of ``load`` depends on."""
         return tuple(it for it in self.stage.iters if dims_along(load, it.var))
 
     def again(self, load: Load) -> int:
-        """The reuse count of each place of a read, by axes on which it does not depend, or only group by group."""
+        """Reuse count of each element of ``load``: the product of the extents of axes its index does not depend on; of
+        an axis
+        shared by groups, the group's size.
+        """
         return math.prod(
             n if (n := alike(load, it.var)) > 1 else 1 if n else most(it.extent) for it in self.stage.iters
         )
 
     @property
     def reuses(self) -> bool:
-        """True when its sum reads two operands, each of them again along axes that only the other one has."""
+        """True if the stage is a reduction that reads two operands, each reused along axes that only the other one
+        depends on, as
+        in a matrix product.
+        """
         alone = {x: tuple(alike(x, it.var) for it in self.stage.iters) for x in self.loads if self.again(x) > 1}
         return self.kind == "reduce" and len({*alone.values()}) > 1
 
 
 def widest_bits(nests: Iterable[Nest]) -> int:
-    """Bits of the widest element that stages read or make; 8 at least."""
+    """Bits of the widest element type that ``nests`` read or write; at least 8."""
     return max(8, *(DTYPES[b.dtype].bits for n in nests for b in (*n.writes, *n.reads)))
 
 
 def vector_lanes(target: Target, bits: int) -> int:
-    """Lanes of elements of so many bits that a vector register of a CPU has, as a power of two."""
+    """Lanes of ``bits`` bits in a vector register of a CPU target, rounded down to a power of two."""
     return 1 << ((8 * max(16, target.vector_bytes) // bits).bit_length() - 1)
 
 
 def bytes_of(b: Buffer) -> int:
-    """Bytes of an array; of a dim, the most."""
+    """Bytes of an array; a symbolic extent counts as its maximum."""
     return math.prod(most(n) for n in b.shape) * max(1, DTYPES[b.dtype].bits // 8)
 
 
@@ -192,12 +198,12 @@ _nest = functools.lru_cache(maxsize=1024)(Nest)
 
 @dataclass(frozen=True)
 class Wishes:
-    """A workload's wishes besides its definition.
+    """Options of a workload that its definition does not contain.
 
-    precision: of products of float32 on GPUs: "fp32", "tf32" or "3xtf32"
-    constants: names of inputs that never change: their packing is done once for all launches
-    any_order: sums of floats may meet in any order on GPUs, so that two runs differ in the last bits
-    max_error: error relative to the largest result that parts which compute otherwise may have; 0: there are none
+    precision: of float32 products on GPUs: "fp32", "tf32" or "3xtf32"
+    constants: names of inputs that never change: they are packed once for all launches
+    any_order: True if float sums may be combined in any order on GPUs, so that two runs differ in the last bits
+    max_error: bound of the error relative to the largest result for approximate algorithms; 0 excludes them
     """
 
     precision: str = "fp32"
@@ -210,7 +216,9 @@ NO_WISHES = Wishes()
 
 
 class Graph(Shown):
-    """The stages of a program that nothing has scheduled yet, or only inlined, and who reads whom."""
+    """The dataflow graph of a program whose stages are unscheduled or inlined: stages, writers and readers of each
+    array.
+    """
 
     def __init__(self, program: Program, wishes: Wishes = NO_WISHES) -> None:
         index = index_of(program)
@@ -230,14 +238,14 @@ class Graph(Shown):
         return f"<Graph of {', '.join(self.nests)}>"
 
     def readers(self, nest: Nest) -> list[Nest]:
-        """The stages that read what a stage makes, and those that complete it (of a scatter)."""
+        """Stages that read the arrays ``nest`` writes; of a scatter, also stages that complete them."""
         users = [n for b in nest.writes for n in self._users[b] if n is not nest]
         return list(dict.fromkeys(users)) if len(nest.writes) < 2 else [n for n in self.nests.values() if n in users]
 
     def producers(self, nest: Nest) -> list[Nest]:
-        """The stages whose results a stage reads, without those that have no iterations."""
+        """Stages that write the arrays ``nest`` reads, except stages without iterations."""
         return [n for b in nest.reads for n in self.writers.get(b, ()) if n is not nest and not n.empty]
 
     def is_output(self, nest: Nest) -> bool:
-        """True when what it makes is a result of the program."""
+        """True if ``nest`` writes an output of the program."""
         return any(b in self.program.outputs for b in nest.writes)

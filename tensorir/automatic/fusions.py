@@ -1,6 +1,4 @@
-"""The advisor on fusions: for each pair of stages whether one kernel may compute both, what that saves, and what a
-model of the device makes of it.
-"""
+"""Fusion advisor: for each pair of stages, legal ways to compute both in one kernel, bytes saved, modelled speed-up."""
 
 from __future__ import annotations
 
@@ -35,23 +33,24 @@ from tensorir.tune.ratio import Ratio
 S = TypeVar("S", bound=BaseSchedule)
 
 MODELLED_GAIN = 1.15
-"""The modelled gain from which on a fusion is recommended: of pairs that gain less by the model, some have lost."""
+"""Least modelled speed-up of a recommended fusion; some pairs with a smaller modelled gain became slower."""
 LEAST_S = 3e-6
-"""The modelled seconds that a recommended fusion saves at least: of less the scatter of a launch decides."""
+"""Least modelled seconds saved by a recommended fusion; less than this is within the noise of a launch."""
 MEASURED_GAIN = 1.02
-"""The measured gain from which on a fusion is recommended, where it was measured."""
+"""Least measured speed-up of a recommended fusion, if it was measured."""
 
 
 @dataclass(frozen=True, repr=False)
 class Fusion(Value, Shown, Generic[S]):
-    """One kernel for a pair of stages, in place of the kernels that each stage has alone.
+    """Result of the advisor for one pair of stages: one kernel for both, compared with separate kernels.
 
-    kind, first, second: "vertical" (the second stage reads what the first one makes) or "horizontal", and the stages
-    ways:     modelled seconds of each legal way, by the name of the primitive or of the rule that makes it
-    refused:  what each other way was refused for
-    untaken:  what rules offered for the legal ways as well, and why each was not taken
-    before, after: counts of the kernels of the pair, with modelled ``seconds``
-    measured: seconds before over seconds after, on a device, with their interval; None where nothing was measured
+    kind, first, second: "vertical" (the second stage reads the first one's result) or "horizontal", and the stages'
+    names
+    ways:     modelled seconds of each legal way, by the name of the primitive or rule
+    refused:  error of each illegal way, by name
+    untaken:  lines on parts that rules offered for the legal ways but whose start failed
+    before, after: counts of the pair's separate kernels and of the fused one; ``after`` is None if no way is legal
+    measured: seconds before / seconds after on a device, with its interval; None if not measured
     """
 
     kind: str
@@ -70,56 +69,60 @@ class Fusion(Value, Shown, Generic[S]):
 
     @property
     def legal(self) -> bool:
-        """True when some way is legal."""
+        """True if at least one way is legal."""
         return self.after is not None
 
     @property
     def way(self) -> str:
-        """The legal way that is modelled to be fastest; "" where none is."""
+        """Name of the legal way with the least modelled seconds; "" if none is legal."""
         return min(self.ways, key=lambda name: self.ways[name], default="")
 
     @property
     def problem(self) -> Problem | None:
-        """Why it is not legal: what the last way was refused for."""
+        """Error of the last way refused; None if the fusion is legal."""
         return None if self.legal else next(reversed([*self.refused.values()]), None)
 
     @property
     def code(self) -> str:
-        """The code of ``problem``; "" where it is legal."""
+        """Error code of ``problem``; "" if the fusion is legal."""
         return self.problem.code if self.problem else ""
 
     @property
     def saved_bytes(self) -> int:
-        """Bytes that kernels no longer read and write, each array counted once a kernel; less than 0 where more."""
+        """Bytes of memory traffic saved, each array counted once per kernel; negative if the fused kernel moves
+        more.
+        """
         return self.before.nbytes - self.after.nbytes if self.after else 0
 
     @property
     def gain(self) -> float:
-        """Modelled seconds before over those after; 0 where it is not legal."""
+        """Modelled speed-up, seconds before / seconds after; 0 if the fusion is illegal."""
         return self.before.seconds / self.after.seconds if self.after else 0.0
 
     @property
     def saved_s(self) -> float:
-        """Modelled seconds that it saves."""
+        """Modelled seconds saved; 0 if the fusion is illegal."""
         return self.before.seconds - self.after.seconds if self.after else 0.0
 
     @property
     def launch_bound(self) -> bool:
-        """True when most of what it saves is a launch: larger arrays would gain less, and so do launches in a queue."""
+        """True if more than half of the saved time is launch overhead: larger arrays gain less, and so do launches in a
+        queue.
+        """
         if self.after is None or self.saved_s <= 0:
             return False
         return self.before.launch_s - self.after.launch_s > 0.5 * self.saved_s
 
     @property
     def recommended(self) -> bool:
-        """True when it is worth doing: by what was measured, else by the model."""
+        """True if the fusion is worth doing by its measurement, or by the model if it was not measured."""
         if self.measured is not None:
             return self.measured.value >= MEASURED_GAIN and self.measured.low >= 1.0
         return self.gain >= MODELLED_GAIN and self.saved_s >= LEAST_S
 
     @property
     def verdict(self) -> str:
-        """The advice, and its reason, in a few words."""
+        """The advice in a few words: the way to take, or the reason against the fusion."""
         if self.problem:
             return f"[{self.problem.code}] {self.problem.message.splitlines()[0]}"
         if not self.legal:
@@ -129,7 +132,7 @@ class Fusion(Value, Shown, Generic[S]):
         return f"{self.way}: gains a launch, at this size" if self.launch_bound else self.way
 
     def json(self) -> dict[str, Any]:
-        """All of it as data."""
+        """All fields as JSON data."""
         told: dict[str, Any] = {
             "first": self.first,
             "second": self.second,
@@ -144,14 +147,17 @@ class Fusion(Value, Shown, Generic[S]):
         return told | {"measured": measured, "recommended": self.recommended, "untaken": list(self.untaken)}
 
     def schedule(self, way: str = "") -> S:
-        """A schedule of all outputs with this fusion, and every other stage in a kernel of its own, to continue from.
+        """Schedule of all outputs with this pair fused and every other stage in a separate kernel, to continue from.
 
-        way: another one of ``ways``;  raises what it was refused for
+        way: one of ``ways`` other than the fastest;  raises the error it was refused with
         """
         return self._schedule("whole", way)
 
     def pair(self, fused: bool = True, way: str = "") -> S:
-        """The schedule of the two stages alone, what they read being given: what is modelled and measured."""
+        """Schedule of the two stages alone, with all they read as inputs: the program that is modelled and measured.
+
+        fused: False for separate kernels
+        """
         return self._schedule("alone", way) if fused else self._made_by("alone", "")
 
     def _schedule(self, which: str, way: str) -> S:
@@ -168,7 +174,7 @@ class Fusion(Value, Shown, Generic[S]):
 
 
 class Fusions(Value, Sequence[Fusion[S]], Shown):
-    """The fusions of a graph, those that save most by the model first, and the illegal ones last."""
+    """Fusions of all pairs of a graph: legal ones by modelled seconds saved, then illegal ones."""
 
     def __init__(self, rows: Sequence[Fusion[S]], target: Target) -> None:
         order = sorted(rows, key=lambda r: (not r.legal, -r.saved_s))
@@ -202,11 +208,11 @@ class Fusions(Value, Sequence[Fusion[S]], Shown):
 
 
 HEADER = ("first", "second", "kind", "saved", "before", "after", "gain", "measured", "advice")
-"""The columns of the table."""
+"""Column titles of the printed table."""
 
 
 def cells(r: Fusion[S]) -> tuple[str, ...]:
-    """A row of the table as text."""
+    """One row of the printed table as text."""
     if r.after is None:
         return r.first, r.second, r.kind, "", microseconds(r.before.seconds), "", "", "", r.verdict
     measured = f"{r.measured.value:.2f} [{r.measured.low:.2f}, {r.measured.high:.2f}]" if r.measured else ""
@@ -215,25 +221,29 @@ def cells(r: Fusion[S]) -> tuple[str, ...]:
 
 
 def microseconds(s: float) -> str:
-    """A modelled time as text."""
+    """A modelled time in seconds -> text in us or ms."""
     return f"{1e6 * s:.3g} us" if s < 1e-3 else f"{1e3 * s:.3g} ms"
 
 
 def kibibytes(n: int) -> str:
-    """Bytes as text."""
+    """A number of bytes -> text in B, KiB or MiB."""
     return f"{n} B" if abs(n) < 1024 else f"{n / 1024:.3g} KiB" if abs(n) < 1 << 20 else f"{n / (1 << 20):.3g} MiB"
 
 
 def fusions_of(outputs: Sequence[Tensor], target: Target, make: Callable[[Sequence[Tensor], Target], S]) -> Fusions[S]:
-    """A row for each pair of stages: may one kernel compute both, and what does it save; ``make``: schedules."""
+    """Fusion advice for each pair of stages of ``outputs``.
+
+    make: creates the schedule of given outputs on a target
+    """
     outputs = as_outputs(outputs)
     whole = BaseSchedule(outputs, target)
     return Fusions([_fusion(whole, pair, make) for pair in pairs_of(Graph(whole.program))], target)
 
 
 def _fusion(whole: BaseSchedule, pair: Pair, make: Callable[[Sequence[Tensor], Target], S]) -> Fusion[S]:
-    """The fusion of one pair: each way is made on the whole graph, which proves that it is legal, and of the pair
-    alone, where its kernels are counted.
+    """Fusion advice for one pair. Each way is scheduled in the whole graph to prove it legal, and on the pair alone to
+    count
+    its kernels.
     """
     target, alone = whole.target, cut_out(Graph(whole.program), pair)
     before = counts_of(finished(BaseSchedule(alone, target), ()).program, target)
@@ -271,7 +281,7 @@ def _fusion(whole: BaseSchedule, pair: Pair, make: Callable[[Sequence[Tensor], T
 
 
 def _nothing(s: BaseSchedule) -> None:
-    """Leave all stages as they are declared."""
+    """Make no step: all stages stay as declared."""
 
 
 def _no_parts(s: BaseSchedule) -> Iterator[Part]:
@@ -280,11 +290,11 @@ def _no_parts(s: BaseSchedule) -> Iterator[Part]:
 
 @dataclass(frozen=True)
 class Way:
-    """A way to fuse a pair.
+    """One way to fuse a pair of stages.
 
-    name:  what does it: a primitive, or the rule whose part has both stages;  reason: what the trace says of it
-    begin: the steps on stages that nothing has scheduled yet
-    parts: offers of parts that have both stages; where there are none, ``begin`` has made one stage of them
+    name:  the primitive, or the rule whose part contains both stages;  reason: text for the trace
+    begin: first steps, on an unscheduled program
+    parts: parts that contain both stages; none if ``begin`` merged the pair into one stage
     """
 
     name: str
@@ -293,11 +303,12 @@ class Way:
     parts: Callable[[BaseSchedule], Iterator[Part]] = field(default=_no_parts, repr=False)
 
     def begun(self, s: BaseSchedule, untaken: list[Refusal] | None = None) -> tuple[Part, ...]:
-        """Make the first steps, and return the part that has both stages, if any; raises what a primitive refuses.
+        """Make the first steps in ``s``; return the part that contains both stages, as a tuple, or () if the way has
+        none.
 
-        What is left to do is ``finished``; the part's own steps are tried on a fork.
-
-        untaken: parts that were refused before another one was taken are added to it
+        ``finished`` makes the remaining steps; the part is tried on a fork. Raises the error of a primitive that
+        refuses.
+        untaken: receives a Refusal for each part whose start failed before another was taken
         """
         with s.because(f"{self.name}: {self.reason}"):
             self.begin(s)
@@ -317,7 +328,9 @@ class Way:
 
 
 def finished(s: BaseSchedule, given: Sequence[Part], untaken: list[Refusal] | None = None) -> BaseSchedule:
-    """Schedule the parts that are given, and every other stage by a part of its own; ``untaken``: see ``alone``."""
+    """Schedule the parts ``given``, then each other stage by a separate part; return ``s``. ``untaken``: see
+    ``alone``.
+    """
     taken, begun = frozenset().union(*(p.names for p in given)), s.fork()
     graph = Apart(s.program)
     own = []
@@ -329,8 +342,10 @@ def finished(s: BaseSchedule, given: Sequence[Part], untaken: list[Refusal] | No
 
 
 def alone(begun: BaseSchedule, graph: Graph, nest: Nest, untaken: list[Refusal] | None = None) -> Part:
-    """The part of the first rule that schedules a stage alone; those that were refused before are added to
-    ``untaken``.
+    """First part by any rule that schedules the stage ``nest`` in a separate kernel and can be lowered.
+
+    untaken: receives a Refusal for each part that failed before
+    Raises ScheduleError ``automatic.no-rule`` if there is none.
     """
     refused: list[Refusal] = []
     for part in (part for rule in RULES for part in rule(graph, nest, begun.target)):
@@ -348,7 +363,7 @@ def alone(begun: BaseSchedule, graph: Graph, nest: Nest, untaken: list[Refusal] 
 
 
 def ways(s: BaseSchedule, pair: Pair) -> Iterator[Way]:
-    """The ways to fuse a pair of a schedule as it is declared; whether one is legal shows when it is tried."""
+    """Candidate ways to fuse a pair in an unscheduled program; they may still prove illegal when tried."""
     graph, why = Graph(s.program), f"{pair.first} and {pair.second} in one kernel"
     if pair.kind == "vertical":
         first, second = (graph.nests[n] for n in pair.names)
@@ -364,7 +379,7 @@ def ways(s: BaseSchedule, pair: Pair) -> Iterator[Way]:
 
 
 def _inline(pair: Pair, kept: bool) -> Callable[[BaseSchedule], None]:
-    """The producer's expression where it is read; of a clone, if something else needs what it makes."""
+    """Steps that inline the producer into the second stage; a clone of it if it has other readers."""
 
     def begin(s: BaseSchedule) -> None:
         s.compute_inline(s.clone(pair.first, for_=pair.second).name if kept else pair.first)
@@ -373,7 +388,7 @@ def _inline(pair: Pair, kept: bool) -> Callable[[BaseSchedule], None]:
 
 
 def slices(first: Nest, second: Nest) -> tuple[tuple[int, int], ...]:
-    """The joints of a concatenation that reads a stage: (number of the axis, place) of each; else nothing."""
+    """Joints of a concatenation ``second`` that reads ``first``: (axis number, index) of each; () for other stages."""
     found = dict[tuple[int, int], None]()
     for x in find(second.stage.body, Select) if second.kind == "map" and second.constant else ():
         c = x.cond
@@ -386,7 +401,9 @@ def slices(first: Nest, second: Nest) -> tuple[tuple[int, int], ...]:
 
 
 def _stored(pair: Pair, points: Sequence[tuple[int, int]]) -> Callable[[BaseSchedule], None]:
-    """The producer's cells stored where the concatenation has them; its other pieces are kernels of their own."""
+    """Steps that store the producer's cells directly at their offset in the concatenation; other pieces become separate
+    kernels.
+    """
 
     def begin(s: BaseSchedule) -> None:
         pieces, done = [pair.second], 0
@@ -402,7 +419,7 @@ def _stored(pair: Pair, points: Sequence[tuple[int, int]]) -> Callable[[BaseSche
 
 
 def _joint(pair: Pair, name: str = "") -> Callable[[BaseSchedule], Iterator[Part]]:
-    """The parts that rules offer for both stages of a pair together."""
+    """Parts with exactly both stages of the pair, as offered by the rules; with ``name``, only parts of this name."""
 
     def parts(s: BaseSchedule) -> Iterator[Part]:
         graph = Graph(s.program)
@@ -419,7 +436,7 @@ def _near(pair: Pair) -> Callable[[BaseSchedule], Iterator[Part]]:
 
 
 def _together(pair: Pair) -> Callable[[BaseSchedule], Iterator[Part]]:
-    """The parts that the stages have alone, in the loops that they share; where these are not alike, one for both."""
+    """Parts that put both stages into shared outer loops: each stage as scheduled alone, or both by one part."""
 
     def parts(s: BaseSchedule) -> Iterator[Part]:
         graph = Apart(s.program)
@@ -435,27 +452,27 @@ def _together(pair: Pair) -> Callable[[BaseSchedule], Iterator[Part]]:
 
 
 CELLS = 1 << 14
-"""Cells, or terms, of a block of a CPU."""
+"""Maximum iterations (cells times terms) of one block on a CPU."""
 BLOCKS = 16
-"""Blocks below which cores wait for the last one."""
+"""Least number of blocks on a CPU, to balance the load of its cores."""
 THREADS = 128
 """Threads of a block of a GPU."""
 ROWS_OF_A_BLOCK = 32
-"""Rows of a block, where neighbours read the same rows of the producer."""
+"""Maximum rows of a block whose adjacent rows read the same rows of the producer (a stencil)."""
 
 NEAR_BYTES = {"cpu": 1 << 18, "gpu": 1 << 9}
-"""Bytes of a producer's cells that a core, or a thread, keeps near."""
+"""Bytes of the producer's cells that a CPU core, or a GPU thread, may hold in local memory."""
 
 
 def _divisor(n: int, most_of_it: int) -> int:
-    """The largest divisor of a number up to a limit, or the limit where that is less than half of it."""
+    """Largest divisor of ``n`` that is at most ``most_of_it``; the limit if that divisor is less than half of it."""
     limit = max(1, most_of_it)
     found = next(d for d in range(limit, 0, -1) if n % d == 0)
     return found if 2 * found > limit else limit
 
 
 class PairPart(Part):
-    """Both stages of a pair in one nest."""
+    """Base of parts that schedule both stages of a pair in one nest."""
 
     def __init__(self, graph: Graph, pair: Pair, target: Target) -> None:
         reason = f"{pair.first} and {pair.second} in one kernel"
@@ -464,12 +481,16 @@ class PairPart(Part):
         self.cpu = target.kind == "cpu"
 
     def _lanes(self, *nests: Nest) -> int:
-        """Lanes of a vector of the widest element that stages read or make."""
+        """Lanes of a vector of the widest element type that ``nests`` read or write; at most 16."""
         return min(16, vector_lanes(self.target, widest_bits(nests)))
 
     def _reduced(self, s: BaseSchedule, n: Nest, at: str | None = None) -> bool:
-        """Combine the terms of a stage that reduces rows in lanes of a CPU, as the rule for rows does, ``at`` a loop of
-        what reads it or where it is; its loops of cells are made anew. False for other stages.
+        """Vectorize a row reduction of stage ``n`` on a CPU as the rule for rows does, and return True; False, with no
+        step made,
+        for other stages.
+
+        at: the loop that contains the stage, or the loop of its reader to compute it at. Loops of its cells are made
+        anew.
         """
         graph = Apart(s.program)
         chain = chain_of(graph, graph.nests[n.name]) if self.cpu and n.constant else None
@@ -480,7 +501,9 @@ class PairPart(Part):
         return True
 
     def _rows(self, rows: int) -> int:
-        """Rows of a block, of so many in all, which they divide where they are not to be threads."""
+        """Rows of a block for ``rows`` rows in all: a divisor of them on a CPU, as many as there are threads on a
+        GPU.
+        """
         if not self.cpu:
             return min(THREADS, rows)
         terms = max(n.size(n.stage.iters) for n in (self.first, self.anchor)) // max(1, rows)
@@ -490,7 +513,10 @@ class PairPart(Part):
         return s.share_out(*cells, each=rows, within=None if self.cpu else "thread.x")
 
     def _vectors(self, s: BaseSchedule, n: Nest, loop: str) -> None:
-        """Vectors along a loop of cells of a CPU, the loops of terms around them."""
+        """Vectorize loop ``loop`` of cells on a CPU, with reduction loops outside of the vector; no step on a GPU or if
+        it has
+        fewer iterations than lanes.
+        """
         lanes, extent = self._lanes(n), most(s.index.loops[loop].extent)
         if self.cpu and extent >= lanes:
             shifts = n.kind == "map" and n.constant  # the last vector begins earlier: some cells are made again
@@ -498,13 +524,13 @@ class PairPart(Part):
 
 
 class NearPart(PairPart):
-    """The producer inside a loop of the consumer, each of whose iterations computes what it reads."""
+    """Pair with the producer computed at a loop of the consumer: each iteration computes the cells it reads."""
 
     rule = "compute_at"
 
     @property
     def lead(self) -> tuple[Iter, ...]:
-        """The first axes of the consumer's cells whose iterations read cells of the producer that no other ones do."""
+        """Leading spatial axes of the consumer whose iterations read disjoint cells of the producer."""
         loads = [x for x in self.anchor.loads if x.buffer in self.first.writes]
         own = self.anchor.spatial if self.anchor.reduced else self.anchor.spatial[:-1]
         found = []
@@ -537,13 +563,15 @@ class NearPart(PairPart):
             self._vectors(s, b, cells[-1])
 
     def _high(self) -> int:
-        """Rows of a block whose neighbours read the same rows of the producer."""
+        """Rows of a block on a CPU when adjacent rows of the consumer read the same rows of the producer."""
         rows, line = self.anchor.size(self.anchor.spatial[:1]), sum(map(bytes_of, self.first.writes))
         line //= max(1, self.first.size(self.first.spatial[:1]))
         return _divisor(rows, min(ROWS_OF_A_BLOCK, rows // 4, NEAR_BYTES["cpu"] // 2 // max(1, line)))
 
     def _room(self, s: BaseSchedule, at: str) -> None:
-        """Refuse to keep more near than a core, or a thread, has room for."""
+        """Raise ScheduleError ``fusions.room`` if an iteration of loop ``at`` holds more bytes of the producer than
+        ``NEAR_BYTES``.
+        """
         stage = s.index.stages[self.first.name]
         inside = s.index.between(s.index.loops[at], stage)
         cells = math.prod(most(x.extent) for x in inside if any(uses(w, {x.var}) for w in self._places(stage)))
@@ -559,13 +587,13 @@ class NearPart(PairPart):
 
 
 class TogetherPart(PairPart):
-    """Both nests in the outer loops that they share: what the first does in an iteration, and then the second."""
+    """Pair in shared outer loops: each iteration runs the first stage's body, then the second one's."""
 
     rule = "fuse_with"
 
     @property
     def shared(self) -> int:
-        """The number of first axes of cells with equal extents."""
+        """Number of leading spatial axes with equal extents in both stages."""
         sizes = [[n.size([it]) for it in n.spatial] for n in (self.first, self.anchor)]
         return next((n for n, (x, y) in enumerate(zip(*sizes, strict=False)) if x != y), min(map(len, sizes)))
 
@@ -582,14 +610,14 @@ class TogetherPart(PairPart):
         s.fuse_with(*self.pair.names)
 
     def _flat(self, s: BaseSchedule, cells: Sequence[str]) -> None:
-        """Cells in vectors of a CPU, or one for each thread."""
+        """Distribute the cells of one loop over blocks, then vectors on a CPU or threads on a GPU."""
         lanes = self._lanes(self.first, self.anchor) if self.cpu else 1
         _, cell = self._shared_out(s, cells, lanes * (self._rows(self.first.cells) // lanes or 1))
         if self.cpu:
             s.register_tile(cell, sizes=[lanes], lanes=lanes)
 
     def _nested(self, s: BaseSchedule, n: Nest, cells: Sequence[str], count: int) -> None:
-        """Iterations of the shared loops to blocks, what is inside in vectors."""
+        """Distribute the ``count`` shared loops over blocks, and vectorize inside on a CPU."""
         reduced = count == len(cells) and self._reduced(s, n)
         if reduced:
             cells = [str(x) for x in s.loops(n.name)[:count]]
@@ -600,7 +628,9 @@ class TogetherPart(PairPart):
 
 
 class OwnPart(PairPart):
-    """Both stages as they are scheduled alone, both by the configuration of the first one, in the loops they share."""
+    """Pair with each stage scheduled as if alone, in shared outer loops, both with the first one's configuration if it
+    fits.
+    """
 
     rule = "fuse_with"
 
@@ -616,7 +646,7 @@ class OwnPart(PairPart):
 
 
 def started(s: BaseSchedule, parts: Sequence[Part]) -> BaseSchedule:
-    """Schedule parts, each by the configuration from which it starts."""
+    """Schedule ``parts`` in ``s``, each with its default configuration; return ``s``."""
     for part in parts:
         part.steps(s, part.space.default)
     return s

@@ -1,4 +1,4 @@
-"""Pairs of stages that one kernel might compute, and each pair cut out of its graph as a definition of its own."""
+"""Pairs of stages that are candidates for fusion, and each pair as a separate definition."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from tensorir.ir.tree import Buffer, PadLoad
 from tensorir.ir.visit import Rewriter, swap_buffers
 
 MOST_PAIRS = 400
-"""Horizontal pairs of a graph that are looked at."""
+"""Maximum number of horizontal pairs of a graph."""
 
 
 @dataclass(frozen=True, repr=False)
 class Pair(Shown):
     """Two stages of a graph, ``first`` before ``second``.
 
-    kind: "vertical" (the second reads what the first makes) or "horizontal" (neither needs the other)
+    kind: "vertical" (the second reads the first one's result) or "horizontal" (independent of each other)
     """
 
     kind: str
@@ -31,12 +31,12 @@ class Pair(Shown):
 
     @property
     def names(self) -> tuple[str, str]:
-        """The names of both stages."""
+        """Names of both stages."""
         return self.first, self.second
 
 
 class Apart(Graph):
-    """The stages of a program, each of which looks as if it were all of it: no rule claims it with others."""
+    """A graph that hides all edges between stages, except inside a scatter, so that a rule claims each stage alone."""
 
     def readers(self, nest: Nest) -> list[Nest]:
         return [n for n in super().readers(nest) if set(n.writes) & set(nest.writes)]
@@ -50,8 +50,9 @@ class Apart(Graph):
 
 
 def pairs_of(graph: Graph) -> Iterator[Pair]:
-    """Producers with each of their consumers, and then stages that do not need each other: those that read the same
-    array, and those with as many cells.
+    """Candidate pairs: each producer with each of its consumers, then independent stages that read a common array or
+    have
+    equally many cells.
     """
     made = [n for n in graph.nests.values() if n.kind == "scatter"]
     fills = [n for n in graph.nests.values() if any(n is not x and set(n.writes) <= set(x.writes) for x in made)]
@@ -70,7 +71,7 @@ def pairs_of(graph: Graph) -> Iterator[Pair]:
 
 
 def _needed(graph: Graph, nest: Nest) -> set[str]:
-    """The names of the stages on which a stage depends."""
+    """Names of all stages that ``nest`` depends on, directly or not."""
     found: set[str] = set()
     queue = [nest]
     while queue:
@@ -82,20 +83,21 @@ def _needed(graph: Graph, nest: Nest) -> set[str]:
 
 
 def shared_inputs(a: Nest, b: Nest) -> tuple[Buffer, ...]:
-    """The arrays that two stages both read."""
+    """Arrays that both stages read."""
     return tuple(x for x in a.reads if x in b.reads)
 
 
 def needed_elsewhere(graph: Graph, pair: Pair) -> bool:
-    """True when something else than the second stage needs what the first one makes."""
+    """True if the first stage's result is an output or has readers other than the second stage."""
     first = graph.nests[pair.first]
     return graph.is_output(first) or any(r.name != pair.second for r in graph.readers(first))
 
 
 def cut_out(graph: Graph, pair: Pair) -> tuple[Tensor, ...]:
-    """The outputs of a definition that has just the stages of a pair, under their names: what others make is given.
+    """Outputs of a definition with only the two stages of a pair, under their own names; other stages' results become
+    placeholders.
 
-    The first stage's results are outputs too where something else needs them.
+    The first stage's results are outputs too if other stages need them.
     """
     swap: dict[Buffer, Buffer] = {}
     made: dict[str, tuple[Tensor, ...]] = {}
@@ -119,12 +121,12 @@ def _compute_of(graph: Graph, name: str) -> Compute:
 
 
 def _label(graph: Graph, t: Tensor) -> str:
-    """The name that a tensor's array has in the program."""
+    """Name of tensor ``t``'s array in the program."""
     return next((b.name for b in graph.writers if b.origin is t), t.name)
 
 
 class _SwapPads(Rewriter):
-    """Other buffers in padded reads, which only declarations have."""
+    """Rewriter that replaces buffers in padded loads (``PadLoad``, which occurs in declarations only)."""
 
     def __init__(self, swap: dict[Buffer, Buffer]) -> None:
         self.swap = swap

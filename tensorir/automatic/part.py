@@ -1,4 +1,4 @@
-"""A part of an automatic schedule: the stages that one rule schedules, and how."""
+"""``Part``: stages of a definition claimed by one rule, with knobs, constraints, cost model and schedule steps."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from tensorir.tune.legal import Predicate
 from tensorir.tune.space import Space
 
 Config = Mapping[str, int]
-"""The values of knobs: whole numbers, other than what an engine alone reads."""
+"""Values of a part's knobs, by name: integers, except for knobs that only an engine reads."""
 
 
 def configurations(knobs: Mapping[str, Sequence[object]]) -> Iterator[Config]:
-    """All configurations of knobs, legal or not."""
+    """All combinations of knob values, legal or not."""
     for values in itertools.product(*knobs.values()):
         yield cast("Config", dict(zip(knobs, values, strict=True)))
 
 
 class Part(ABC, Shown):
-    """Stages that a rule has claimed, ``anchor`` the last of them, which it schedules for a configuration.
+    """Stages that one rule claims and schedules by a configuration; ``anchor`` is the last stage.
 
-    rule:   the name of the rule
-    reason: why the rule claims them, with numbers; the trace says it with every step
-    needs:  what a target must have besides, such as "sm_80"
-    approximate: whether it computes in another way than declared, with rounding of its own: never the default
-    plainest: whether nothing plainer is left to try, so that no length of text is too much
+    rule:   name of the rule
+    reason: text for the trace, with numbers: the reason for the claim
+    needs:  required feature of the target, such as "sm_80"; "" for none
+    approximate: True if the algorithm differs from the declared one and rounds otherwise: never the default
+    plainest: True if no simpler part exists, so that its code length is not limited
     """
 
     rule: ClassVar[str]
@@ -49,70 +49,72 @@ class Part(ABC, Shown):
 
     @property
     def name(self) -> str:
-        """The name of this way to schedule them, in the names of templates."""
+        """Name of the part in names of templates."""
         return self.rule
 
     @abstractmethod
     def schedule(self, s: BaseSchedule, config: Config) -> None:
-        """Schedule the stages of a program in which nothing else was done to them."""
+        """Schedule the claimed stages in ``s``, in which no other step was applied to them."""
 
     def declare(self, s: BaseSchedule, config: Config) -> None:
-        """Declare the stages otherwise, by a registered algorithm, before any stage is inlined or scheduled."""
+        """Replace the stages by another algorithm (``s.redeclare``) before any stage is inlined or scheduled; no step
+        by default.
+        """
 
     def declared(self, s: BaseSchedule, config: Config) -> None:
-        """Likewise; the trace says the rule and why it claims the stages."""
+        """Run ``declare`` with the rule and its reason as the trace's comment."""
         with s.because(f"{self.rule}: {self.reason}"):
             self.declare(s, config)
 
     def steps(self, s: BaseSchedule, config: Config) -> None:
-        """Schedule the stages; the trace says the rule and why it claims them."""
+        """Run ``schedule`` with the rule and its reason as the trace's comment."""
         with s.because(f"{self.rule}: {self.reason}"):
             self.schedule(s, config)
 
     @cached_property
     def space(self) -> Space:
-        """Its configurations."""
+        """Search space of the part: knobs, constraints, default and cost model."""
         return Space(where=self.where(), default=self.start(), **self.knobs()).expecting(self.expected())
 
     @property
     def alone(self) -> bool:
-        """True when a definition has no other stages."""
+        """True if the definition has no stages other than the claimed ones."""
         return self.names >= {*self.graph.nests}
 
     def knobs(self) -> Mapping[str, Sequence[object]]:
-        """The knobs with their values, those to start with first."""
+        """Knob name -> values, preferred ones first."""
         return {}
 
     def where(self) -> Mapping[str, Predicate]:
-        """The constraints of legal configurations, by name."""
+        """Constraint name -> predicate; a configuration is legal if all hold."""
         return {}
 
     def start(self) -> Config | None:
-        """The configuration to start from; None for the first legal one."""
+        """Default configuration; None for the first legal one."""
         return None
 
     def expected(self) -> Callable[[Config], float] | None:
-        """The seconds that a configuration is expected to take; None where nobody can tell."""
+        """Cost model, configuration -> seconds; None if there is no model."""
         return None
 
     def legal(self, **fixed: object) -> Iterator[Config]:
-        """The legal configurations, with some knobs fixed."""
+        """Legal configurations with the knobs ``fixed`` set."""
         tests = self.where().values()
         knobs = {name: [fixed[name]] if name in fixed else values for name, values in self.knobs().items()}
         return (c for c in configurations(knobs) if all(t(c) for t in tests))
 
     def fastest(self) -> Config | None:
-        """The legal configuration that is expected to be fastest; None where none is legal, or nobody can tell."""
+        """Legal configuration with the least modelled seconds; None if none is legal or there is no model."""
         seconds = self.expected()
         return None if seconds is None else min(self.legal(), key=seconds, default=None)
 
     @cached_property
     def bits(self) -> int:
-        """Bits of the widest element that is read or made."""
+        """Bits of the widest element type that the stages read or write."""
         return widest_bits(self.graph.nests[name] for name in self.names)
 
     @property
     def work(self) -> float:
-        """The amount of work, to tell which part is the one that counts: operations, and bytes moved."""
+        """Operations plus weighted bytes of the stages, to rank parts by importance."""
         nests = [self.graph.nests[name] for name in self.names if name in self.graph.nests]
         return sum(n.work + 4.0 * n.moved for n in nests)

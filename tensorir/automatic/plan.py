@@ -1,4 +1,4 @@
-"""From a declaration to templates: who claims which stages, and the spaces of the parts as one."""
+"""Planner: definition -> rules claim its stages as parts -> templates, with the parts' knobs in one search space."""
 
 from __future__ import annotations
 
@@ -39,23 +39,23 @@ from tensorir.tune.space import Space
 from tensorir.tune.template import OneByOne, Template
 
 TUNED = 2
-"""Parts of a schedule whose knobs are searched, those that count most; the others keep where they start."""
+"""Maximum number of parts whose knobs are searched, by importance; the others keep their defaults."""
 MOST_CONFIGURATIONS = 5000
-"""Legal configurations of a space with the knobs of several parts."""
+"""Maximum legal configurations of a space with knobs of several parts."""
 FULL_TARGETS = {"cpu": Target.parse("opencl"), "gpu": Target.parse("cuda -arch=sm_90a")}
-"""A target of each kind, the same on every machine; of GPUs one that has all that rules ask for."""
+"""A machine-independent target of each kind; the GPU has every feature that rules require."""
 
 
 @dataclass(frozen=True)
 class Refusal:
-    """A part that was not taken, and why."""
+    """A part whose start failed, and the error."""
 
     part: Part
     problem: Problem
 
     @classmethod
     def of(cls, part: Part, error: TensorIRError) -> Refusal:
-        """The refusal of a part whose start raised an error."""
+        """A Refusal from a part and the error that its start raised."""
         return cls(part, error.problems[0] if error.problems else Problem(error.code, str(error)))
 
     def __str__(self) -> str:
@@ -66,12 +66,13 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Plan:
-    """The plan for a definition: what is inlined, and the parts that schedule what is left.
+    """One way to schedule a definition: stages to inline, and parts that schedule the others.
 
-    main:    the part that counts most, whose knobs have names of their own
-    constants: inputs that never change: what is made of them alone is made once for all launches
-    refused: the parts that rules offered as well, and what a primitive or lowering has against the start of each
-    begun:   its schedule from where its parts start, where planning made that
+    inlined: (stage, reason) of each inlined stage
+    main:    the most important part: its knobs keep their plain names
+    constants: inputs that never change: stages that depend on them alone run once for all launches
+    refused: parts that rules offered but whose start failed, with the errors
+    begun:   schedule by the default configuration if the planner already made it
     """
 
     inlined: tuple[tuple[str, str], ...]
@@ -83,16 +84,16 @@ class Plan:
 
     @property
     def needs(self) -> str:
-        """The requirement on a target: of architectures the latest."""
+        """Feature required of the target; of several architectures the latest."""
         return max((p.needs for p in self.parts), key=lambda n: (len(n), n))
 
     @property
     def approximate(self) -> bool:
-        """True when a part computes in another way than declared, with rounding of its own."""
+        """True if some part uses an algorithm that rounds otherwise than the declared one."""
         return any(p.approximate for p in self.parts)
 
     def schedule(self, s: BaseSchedule, config: Config) -> BaseSchedule:
-        """Schedule the definition for a configuration."""
+        """Schedule the definition by a configuration; return ``s``."""
         for part in self.parts:
             part.declared(s, self._own(part, config))
         _inline(s, self.inlined)
@@ -102,14 +103,17 @@ class Plan:
         return s
 
     def start(self, s: BaseSchedule) -> None:
-        """Schedule the definition from where its parts start: where planning did so, its steps are taken."""
+        """Schedule the definition by the default configuration, reusing the planner's schedule if there is one."""
         if self.begun is None or self.constants:
             self.schedule(s, self.space().default)
         else:
             s._follow(self.begun)
 
     def _ahead(self, s: BaseSchedule) -> None:
-        """Make what depends on constants alone ahead of time, where kernels of its own make it."""
+        """Mark intermediate arrays that depend on constants alone ``run_once``: their kernels run ahead of time, once
+        for all
+        launches.
+        """
         known: set[Buffer] = {b for b in s.program.inputs if b.name in self.constants}
         if not known:
             return
@@ -127,7 +131,9 @@ class Plan:
 
     @functools.cached_property
     def searched(self) -> tuple[Part, ...]:
-        """The parts whose knobs a space has."""
+        """Parts whose knobs the search space contains: the main part and the next in importance, within
+        ``MOST_CONFIGURATIONS``.
+        """
         others = sorted((p for p in self.parts if p is not self.main and p.space.names), key=lambda p: -p.work)
         if not others:
             return (self.main,)
@@ -147,7 +153,7 @@ class Plan:
         return {k: config[self._called(part, k)] for k in part.space.names}
 
     def space(self) -> Space:
-        """The configurations of all parts together; expected to take what the parts are, one after another."""
+        """Joint search space of the searched parts; expected seconds are the sum over all parts."""
         knobs, where, start = dict[str, Sequence[object]](), dict[str, Predicate](), dict[str, object]()
         for part in self.searched:
             own = part.space
@@ -171,7 +177,7 @@ class Plan:
 
 
 class _Named(dict[str, Any]):
-    """A configuration of all parts, read by one part's own names of knobs."""
+    """View of a joint configuration by one part's own knob names."""
 
     def __init__(self, config: Config, called: Callable[[str], str]) -> None:
         super().__init__()
@@ -182,27 +188,28 @@ class _Named(dict[str, Any]):
 
 
 def _inline(s: BaseSchedule, stages: Sequence[tuple[str, str]]) -> None:
-    """Inline stages, each with the reason."""
+    """Inline ``stages``, (name, reason) each, with the reason in the trace."""
     for name, why in stages:
         with s.because(f"inline: {why}"):
             s.compute_inline(name)
 
 
 def default_plan(outputs: Sequence[Tensor], target: Target) -> Plan:
-    """The first of ``plans``, without the others."""
+    """First of ``plans``, without making the others."""
     return next(_Planner(outputs, target, NO_WISHES).plans())
 
 
 def plans(outputs: Sequence[Tensor], target: Target, wishes: Wishes = NO_WISHES) -> OneByOne[Plan]:
-    """The ways to schedule a definition, by names that say the rule of what counts most; the default first, and the
-    others when they are asked for. Who asks for a name has no part of another name tried.
+    """Template name -> plan, the default first; the name ends with the main part's. Plans are made lazily, and a lookup
+    by
+    name tries no parts of other names.
     """
     planner = _Planner(outputs, target, wishes)
     return OneByOne(lambda: ((planner.prefix + plan.main.name, plan) for plan in planner.plans()), planner.named)
 
 
 class _Planner:
-    """The plans of a definition: in rounds, which begin with parts of stages that would be inlined, or without."""
+    """Generator of a definition's plans, in rounds: first with stages claimed before inlining, then without."""
 
     def __init__(self, outputs: Sequence[Tensor], target: Target, wishes: Wishes) -> None:
         self.outputs, self.target, self.wishes = outputs, target, wishes
@@ -211,7 +218,7 @@ class _Planner:
         self._round = functools.cache(self._begun)
 
     def plans(self) -> Iterator[Plan]:
-        """All plans, the default first. Raises ``automatic.no-rule`` where there is none."""
+        """All plans, the default first. Raises ScheduleError ``automatic.no-rule`` if there is none."""
         found = False
         for one in self._rounds():
             for plan in one.plans():
@@ -223,8 +230,9 @@ class _Planner:
             raise refuse(ScheduleError, "automatic.no-rule", message, hint="a schedule by hand, or smaller extents")
 
     def named(self, name: str) -> Plan | None:
-        """The first plan whose main part has a name, after the kind of target; None where others have none. Raises
-        ``automatic.no-rule`` where there is no plan.
+        """First plan of the template name ``name``; None if only other names have plans. Raises ``automatic.no-rule``
+        if there is
+        no plan at all.
         """
         if not name.startswith(self.prefix):
             return None
@@ -236,7 +244,7 @@ class _Planner:
         return filter(None, map(self._round, dict.fromkeys((RULES_BEFORE_INLINING, ()))))
 
     def _begun(self, whole: Sequence[Rule]) -> _Round | None:
-        """The round that begins with parts of the rules ``whole``; None where none of them claims anything."""
+        """The round whose first parts come from the rules ``whole``; None if these claim nothing."""
         plain = BaseSchedule(self.outputs, self.target)
         s = plain.fork()
         claims = _Claims(plain, plain, (), Graph(s.program, self.wishes), self.refused, self.proved)
@@ -250,30 +258,30 @@ class _Planner:
 
 @dataclass(frozen=True)
 class _Round:
-    """The plans that begin with some parts: those that rules claim for the stages that are left."""
+    """Plans that share their first parts; rules claim the remaining stages."""
 
     claims: _Claims
     first: tuple[Part, ...]
 
     @functools.cached_property
     def parts(self) -> tuple[Part, ...]:
-        """The parts of the default."""
+        """Parts of the default plan."""
         return self.claims.claimed(RULES, self.first)
 
     @functools.cached_property
     def main(self) -> Part:
-        """The part of the default that counts most, whose stage other plans schedule otherwise."""
+        """The default plan's most important part; the other plans schedule its stage otherwise."""
         return max(self.parts, key=lambda p: p.work)
 
     def plans(self) -> Iterator[Plan]:
-        """All of them, the default first."""
+        """All plans of the round, the default first."""
         if self.parts:
             yield self._plan(self.parts, self.main)
             for other in self.claims.offered(RULES, self.main.anchor, self.first, lambda name: name != self.main.name):
                 yield self._with(other)
 
     def named(self, name: str) -> Plan | None:
-        """The first plan whose main part has a name."""
+        """First plan whose main part has the name ``name``; None if there is none."""
         stages = [*self.claims.graph.nests.values()]
         if self.first or len(stages) > 1:  # the default's parts tell which stage counts most
             if not self.parts:
@@ -295,13 +303,13 @@ class _Round:
 
 @dataclass(frozen=True)
 class _Claims:
-    """The claims of rules on the stages of a program.
+    """Claims of rules on the stages of a program.
 
-    plain:   its schedule as it is declared;  begun: the same with the stages ``inlined``
-    refused: what does not work is added here
-    proved:  keys of parts that work, whatever the names of their stages: networks repeat their layers
-    made:    the parts that a rule offers for a stage, as far as anybody asked;  tried: whether parts work
-    begun_by: schedules of the whole definition by the start of a part
+    plain:   unscheduled program;  begun: the same with the stages ``inlined``
+    refused: receives parts whose start failed
+    proved:  keys of parts whose start was lowered, independent of stage names: networks repeat their layers
+    made:    lazily generated parts, by rule and stage;  tried: part -> True if its start can be lowered
+    begun_by: schedule of the whole definition by a part's start
     """
 
     plain: BaseSchedule
@@ -315,7 +323,7 @@ class _Claims:
     begun_by: dict[Part, BaseSchedule] = field(default_factory=dict)
 
     def claimed(self, rules: Sequence[Rule], given: Sequence[Part]) -> tuple[Part, ...]:
-        """Parts for all stages that are not in those ``given``, of the first rule that takes each as it is declared."""
+        """``given`` and one exact part for each remaining stage, of the first rule whose start succeeds."""
         parts = list(given)
         for anchor in reversed(self.graph.nests.values()):
             if any(anchor.name in p.names for p in parts):
@@ -328,8 +336,9 @@ class _Claims:
     def offered(
         self, rules: Sequence[Rule], anchor: Nest, parts: Sequence[Part], wanted: Callable[[str], bool] = bool
     ) -> Iterator[Part]:
-        """Parts of ``wanted`` names that end with a stage, whose stages nobody else has claimed or reads, and whose
-        start can be made.
+        """Parts with anchor ``anchor`` and a name accepted by ``wanted``, disjoint from ``parts``, with no outside
+        readers, whose
+        start can be lowered.
         """
         taken = frozenset().union(*(p.names for p in parts))
         for part in itertools.chain.from_iterable(self._made(rule, anchor) for rule in rules):
@@ -337,7 +346,9 @@ class _Claims:
                 yield part
 
     def _alone(self, part: Part) -> bool:
-        """True when nobody else reads what a part keeps for itself; what fills the anchor's cells it does not keep."""
+        """True if intermediate results of a part have no outside readers and are no outputs; arrays of the anchor are
+        exempt.
+        """
         others = (self.graph.nests[n] for n in part.names if n != part.anchor.name)
         inside = [n for n in others if not set(n.writes) <= set(part.anchor.writes)]
         return all(
@@ -345,20 +356,22 @@ class _Claims:
         )
 
     def _made(self, rule: Rule, anchor: Nest) -> Iterator[Part]:
-        """The parts that a rule offers; the next one is made when it is asked for, which may compare many tiles."""
+        """Parts that a rule offers for a stage, generated lazily: making one may compare many tiles."""
         key = rule, anchor.name
         found = self.made.get(key) or rule(self.graph, anchor, self.begun.target)
         self.made[key], parts = itertools.tee(found)
         return parts
 
     def _works(self, part: Part) -> bool:
-        """True when a part's start is legal, with all else as it was declared."""
+        """True if the part's start can be lowered with all other stages as declared."""
         if part not in self.tried:
             self.tried[part] = self._lowers(part)
         return self.tried[part]
 
     def _key(self, part: Part) -> Hashable:
-        """A key of all that decides whether a part works: stages without names, users of their arrays, its start."""
+        """Hashable key equal for parts that succeed or fail alike: stages without names, roles of their arrays, default
+        configuration.
+        """
         mine = [n for n in self.graph.nests.values() if n.name in part.names]
         others = [n for n in self.graph.nests.values() if n.name not in part.names]
         outside = {b for n in others for b in (*n.reads, *n.writes)}
@@ -391,7 +404,7 @@ class _Claims:
         return True
 
     def _declared(self, part: Part) -> BaseSchedule:
-        """A schedule for the steps of a part, where its start is declared as the part declares it."""
+        """Fork of the schedule to start a part in; redeclared and inlined anew if the part replaces the algorithm."""
         s = self.plain.fork()
         part.declared(s, part.space.default)
         if not s.trace:
@@ -401,7 +414,9 @@ class _Claims:
 
 
 def _changed(before: Program, after: Program, target: Target) -> Program:
-    """The kernels of a program that another one does not have, its arrays where the whole program has them."""
+    """Program with only the kernels of ``after`` that ``before`` does not have; arrays shared with other kernels are
+    global.
+    """
     kept = {id(n) for n in nests(before)}
     new = sequence([n for n in nests(after) if id(n) not in kept])
     others = {b for n in nests(after) if id(n) in kept for b in touched_by(n)}
@@ -416,18 +431,18 @@ def _changed(before: Program, after: Program, target: Target) -> Program:
 def auto(
     outputs: Tensor | Sequence[Tensor], target: str | Target = "opencl", precision: str = "fp32", max_error: float = 0.0
 ) -> Mapping[str, Template]:
-    """Templates that schedule ``outputs`` on a target, made from the declaration alone, the default first; the others
-    are made when they are asked for.
+    """Templates that schedule ``outputs`` on a target, by name, the default first; the others are made lazily.
 
     target:    plain "opencl" is this machine's processor, as for ``auto_schedule``
-    precision: of products of float32 on GPUs, as in ``tir.ops.matmul``: "fp32", "tf32" or "3xtf32"
-    max_error: error relative to the largest result, up to which there are approximate templates as well, such as
-               Winograd's of convolutions, after those that compute as declared
+    precision: of float32 products on GPUs, as in ``tir.ops.matmul``: "fp32", "tf32" or "3xtf32"
+    max_error: error relative to the largest result up to which approximate templates (Winograd's for convolutions)
+    follow
+               the exact ones; 0 excludes them
 
     Each is an ordinary template: a function of a schedule and a configuration, and a space with named knobs.
-    Without a schedule written by hand, rules claim stages (``tensorir/automatic/rules``): what is cheap is inlined,
-    sums with reuse are tiled, rows are reduced across lanes and threads, and what is left is streamed. Results are
-    reproducible: no rule adds floats atomically.
+    Rules (``tensorir/automatic/rules``) claim stages: cheap stages are inlined, sums with reuse are tiled, rows are
+    reduced
+    across lanes and threads, other stages are streamed. Results are reproducible: no rule adds floats atomically.
     """
     need_choice("precision", precision, PRECISIONS, ScheduleError)
     most = need_number("max_error", max_error, 0)
@@ -437,8 +452,9 @@ def auto(
 
 
 def templates_of(made: Sequence[Tensor], wishes: Wishes) -> Callable[[Target], OneByOne[Template]]:
-    """The templates of ``auto`` on a target, for a workload's wishes; ``automatic.no-rule`` is raised by who looks at
-    them.
+    """Function from a target to the templates of ``auto`` for ``made`` with a workload's options. The mapping is lazy:
+    a lookup
+    or iteration raises ``automatic.no-rule``.
     """
     known = functools.lru_cache(maxsize=8)(lambda t, _: plans(made, t, wishes))  # those of other names are equal
 
@@ -470,11 +486,11 @@ def templates_of(made: Sequence[Tensor], wishes: Wishes) -> Callable[[Target], O
 # How much a compiler has to read of kernels: what a start that unrolls too much is refused by.
 
 MAX_NODES = 1 << 19
-"""Nodes of a start, as often as loops are unrolled: compilers read some 20,000 of them a second."""
+"""Maximum IR nodes of a default schedule after unrolling; compilers process about 20,000 per second."""
 
 
 def length_of(module: Module) -> int:
-    """Nodes of all kernels, each as often as the loops around it are unrolled."""
+    """IR nodes of all kernels of a module, each counted as often as its loops are unrolled."""
     return sum(_length(k.body) for k in module.kernels)
 
 
