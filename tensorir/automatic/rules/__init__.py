@@ -1,4 +1,4 @@
-"""The rules, one file each; ``RULES`` has them in the order in which they are asked."""
+"""Rules of automatic scheduling, one file each; ``RULES`` lists them by priority."""
 
 from __future__ import annotations
 
@@ -29,11 +29,13 @@ from tensorir.automatic.rules import (
 from tensorir.target import Target
 
 Rule = Callable[[Graph, Nest, Target], Iterator[Part]]
-"""The parts that a rule offers with a stage as the last of theirs, the one that promises most first."""
+"""Signature of a rule: (graph, anchor stage, target) -> parts with ``anchor`` as their last stage, most promising
+first.
+"""
 
 
 def busy(rule: Rule) -> Rule:
-    """A rule for stages that have iterations."""
+    """The rule ``rule`` restricted to stages with at least one iteration."""
 
     @functools.wraps(rule)
     def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
@@ -45,7 +47,7 @@ def busy(rule: Rule) -> Rule:
 RULES_BEFORE_INLINING: tuple[Rule, ...] = tuple(
     map(busy, (rolling_cpu.offers, rolling_gpu.offers, rolling_threads.offers, rolling.offers))
 )
-"""Rules that look at a declaration before anything is inlined."""
+"""Rules that claim stages before any stage is inlined."""
 RULES: tuple[Rule, ...] = (
     *map(busy, (
         scan.offers,
@@ -66,4 +68,4 @@ RULES: tuple[Rule, ...] = (
     busy(open_grid.offers),
     stream.offers,
 )  # fmt: skip
-"""Rules for what remains, in their order; the last one takes everything."""
+"""Rules for the remaining stages by priority; the last one schedules every stage."""

@@ -1,4 +1,4 @@
-"""Banks of shared memory in which the lanes of a warp meet."""
+"""Bank conflicts of a warp's accesses to shared memory."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections import Counter
 from functools import cache
 
 WARP, BANKS, WORD = 32, 32, 4
-"""Lanes of a warp; banks of shared memory, and bytes of a word in one."""
+"""Lanes of a warp; banks of shared memory; bytes of a bank's word."""
 
 
 @cache
 def passes(lanes: tuple[tuple[int, int], ...], width: int) -> int:
-    """Passes of shared memory that a warp takes to read ``width`` bytes a lane: words of one bank follow each other.
+    """Shared-memory wavefronts for a warp to read ``width`` bytes per lane; different words of one bank are serialized.
 
-    lanes: how many there are along each axis and the bytes between two of them, fastest axis first
+    lanes: (count, byte stride) of the lanes along each axis, fastest axis first
     """
     places = [0]
     for count, step in lanes:
@@ -23,11 +23,11 @@ def passes(lanes: tuple[tuple[int, int], ...], width: int) -> int:
 
 
 def least(lanes: int, width: int) -> int:
-    """The fewest passes of so many lanes that read different words."""
+    """Wavefronts without bank conflicts for ``lanes`` lanes that read ``width`` bytes of different words each."""
     return -(-min(lanes, WARP) * max(width, WORD) // (BANKS * WORD))
 
 
 def _deepest(places: list[int], width: int) -> int:
-    """The largest number of words that the lanes ask of one bank."""
+    """Maximum number of different words in one bank, for reads of ``width`` bytes at the byte addresses ``places``."""
     words = {(place + byte) // WORD for place in places for byte in range(0, width, WORD)}
     return max(Counter(word % BANKS for word in words).values())

@@ -1,8 +1,7 @@
-"""Gradients of convolutions' filters as products, summed over the pixels of all results (CUDA).
+"""Filter gradients of convolutions on tensor cores (``mma.sync``): for each tap a matrix product summed over pixels.
 
-On tensor cores (``mma.sync``) a block multiplies what one tap meets. The pixels of an image under a tap are never
-stored as a matrix: a block copies those of its tile to shared memory from the image. Few filters keep few blocks busy,
-so the pixels are cut into parts, which a second kernel adds up.
+The im2col matrix is never stored: a block copies the pixels of its tile from the image to shared memory. A small filter
+gives few blocks, so the pixels are split into parts (split-K), which a second kernel adds up.
 """
 
 from __future__ import annotations
@@ -27,18 +26,23 @@ from tensorir.tune.gpu_devices import gpu_of
 from tensorir.tune.gpu_model import MatrixProduct, Tiles, seconds
 
 PARTS = (1, 2, 4, 8, 16, 32, 64)
-"""That the pixels may be cut into."""
+"""Values of the knob ``parts``: number of parts of the pixels (split-K)."""
 MANY_BLOCKS = 512
-"""Blocks that keep the largest devices busy."""
+"""Blocks that fill the largest GPUs."""
 
 
 def _orders(shape: Conv) -> tuple[str, str]:
-    """The storage orders of the operands: NCHW has neighbouring pixels, along which is summed, side by side."""
+    """Storage orders of both operands in shared memory, "n" or "t": in NCHW pixels, the reduction axis, are
+    contiguous.
+    """
     return ("n", "t") if shape.nchw else ("t", "n")
 
 
 def _multiplication(shape: Conv) -> Multiplication | None:
-    """The instructions, None where they do not fit: groups narrower than a fragment, types that cannot be turned."""
+    """Tensor-core instruction for the operands' types; None if there is none, if a group is narrower than a fragment,
+    or if
+    the type cannot be transposed by ``ldmatrix``.
+    """
     name = KINDS.get((shape.dtype, shape.precision if shape.dtype == "float32" else ""))
     if name is None:
         return None
@@ -49,10 +53,13 @@ def _multiplication(shape: Conv) -> Multiplication | None:
 
 
 def as_products(s: BaseSchedule, shape: Conv, of: ConvStages, parts: int) -> str:
-    """Walk the sums as products over the pixels t of ``parts`` parts; returns the stage that adds up the products.
+    """Reindex the sums as matrix products over the pixels t, split into ``parts`` parts; return the name of the stage
+    that
+    computes the products.
 
-    Operands: of dy ([z,] [g,] t, k), what is under each tap ([z,] [g,] r, s, t, c), for NCHW with t last; sums of
-    ([z,] [g,] r, s, k, c), where k and c count channels of one group.
+    Operands: dy ([z,] [g,] t, k), image under each tap ([z,] [g,] r, s, t, c); for NCHW t is last. Sums: ([z,] [g,] r,
+    s,
+    k, c); k and c count channels of one group.
     """
     dw, kg, old = of.sums, shape.kg, of.walk
     terms, said = "t = ({n}, {p}, {q})".format(**of.axes), of.said({})
@@ -70,13 +77,14 @@ def as_products(s: BaseSchedule, shape: Conv, of: ConvStages, parts: int) -> str
 
 
 def _axes(letters: str, said: Mapping[str, str]) -> str:
-    """New axes as a view says them."""
+    """New axes as the text of a ``reindex`` view, each with its definition in ``said`` if it has one."""
     return ", ".join(f"{v} = {said[v]}" if v in said else v for v in letters)
 
 
 class FilterTile(ConvTile):
-    """``bk`` x ``bc`` channels of a block and ``wk`` x ``wc`` of a warp, ``bt`` pixels at a time, ``depth`` of the
-    pipeline of copies, ``parts`` that the pixels are cut into; ``staged``: results leave by way of shared memory
+    """Tile of a filter gradient: ``bk`` x ``bc`` channels per block, ``wk`` x ``wc`` per warp, ``bt`` pixels per step,
+    ``depth``
+    pipeline stages, ``parts`` of the pixels (split-K); ``staged``: results are stored through shared memory.
     """
 
     way = "tensor"
@@ -134,7 +142,7 @@ class FilterTile(ConvTile):
         return s
 
     def _stage(self, s: BaseSchedule, operand: str, channel: str, tile: int, at: Any) -> None:
-        """A tile of an operand in shared memory, straight from where its elements are stored."""
+        """Stage a tile of ``operand`` in shared memory, directly from the stored array (the im2col view is inlined)."""
         p, m = self.p, instructions(self.p)
         lead = [v for v, used in (("z", self.parts > 1), ("g", p.groups > 1)) if used]
         dims = "".join(f"{v}, " for v in (*lead, *("rs" if channel == "c" else "")))
@@ -147,7 +155,7 @@ class FilterTile(ConvTile):
 
     @property
     def leaves_staged(self) -> bool:
-        """True when results leave by way of shared memory."""
+        """True if results are stored through shared memory."""
         return bool(self.staged and self.parts == 1 and _stageable(self.p))
 
     @property
@@ -163,7 +171,7 @@ class FilterTile(ConvTile):
         return (self.bk, 32, self.p.kg), (self.bc, 32, self.p.cg)
 
     def long(self, steps: int) -> bool:
-        """True when parts are of so many steps at least."""
+        """True if each part has at least ``steps`` steps of the main loop."""
         return self.parts == 1 or part_length(self.p.pixels, self.parts, 1) >= steps * self.bt
 
     rules: ClassVar[Mapping[str, Rule]] = {
@@ -177,13 +185,13 @@ class FilterTile(ConvTile):
 
     @classmethod
     def expected(cls, p: Conv, target: Target) -> Callable[[Config], float] | None:
-        """Expected seconds by the model of products, of one for each tap."""
+        """Cost model of matrix products, configuration -> seconds, for one product per tap; None for other targets."""
         gpu = gpu_of(target)
         return (lambda c: seconds(*cls(c, p, target).model, gpu)) if gpu else None
 
     @property
     def model(self) -> tuple[MatrixProduct, Tiles]:
-        """This configuration as the model of kernels knows it."""
+        """Inputs of the cost model of matrix products: problem and tiles."""
         p = self.p
         image = min(1.0, p.n * p.c * p.h * p.w / (p.groups * p.taps * p.cg * p.pixels))
         product = MatrixProduct(
@@ -195,7 +203,10 @@ class FilterTile(ConvTile):
 
     @classmethod
     def start(cls, p: Conv, target: Target) -> Config | None:
-        """64 x 64 channels where there are as many, and as many parts as keep the largest devices busy."""
+        """Default configuration: 64 x 64 channels if there are as many, and enough parts to fill the largest GPUs; None
+        if it is
+        illegal.
+        """
         bk = next((n for n in (64, 32) if (n <= 32 or n // 2 < p.kg) and (p.groups == 1 or p.kg % n == 0)), 16)
         bc = 64 if p.cg > 32 else 32
         blocks = p.groups * p.taps * -(-p.kg // bk) * -(-p.cg // bc)
@@ -207,15 +218,16 @@ class FilterTile(ConvTile):
 
 
 def _stageable(shape: Conv) -> bool:
-    """True when results may leave by way of shared memory: those of 16 bits, of which a fragment holds half a sector in
-    each row, where the channels of a tap are contiguous.
+    """True if results may be stored through shared memory: 16-bit results with contiguous channels, since a row of a
+    fragment
+    covers only half a sector.
     """
     rows = not shape.nchw and vector_of(LEAST_CHANNELS, shape.cg, instructions(shape))
     return bool(rows and shape.leaves_in_halves)
 
 
 def _add_up(s: BaseSchedule, of: ConvStages) -> None:
-    """The kernel that adds up the parts: a thread for each element of the filter."""
+    """Schedule the kernel that adds up the parts: one thread per element of the filter."""
     final = out_stage(s, of.sums, epilogue=of.out)
     block, thread = s.split(joint(s, list(s.loops(final))), [None, 128])
     s.bind(block, "block.x").bind(thread, "thread.x").compute_at(of.sums, thread)

@@ -1,13 +1,12 @@
-"""Convolutions, and gradients of their images, on tensor cores: implicit GEMM over images (CUDA from sm_80 on).
+"""Convolutions and their image gradients on tensor cores: implicit GEMM over images (CUDA, sm_80 on).
 
-Sixteen pixels of a row are the rows of an instruction's operand: with the channel last, each of them is a run of
-channels in shared memory, wherever the filter's tap moves it. So the image is staged once with its halo and read at
-every tap; nothing is gathered. Images in NCHW are turned on the way to shared memory: a thread reads the channels of
-a pixel, neighbours of a row at a time, and writes them at once.
+Sixteen adjacent pixels of a row are the rows of an instruction's operand: with channels last, each is a run of channels
+in shared memory, at an offset given by the tap. The image is staged once with its halo and read for every tap, without
+im2col. NCHW images are transposed on the way to shared memory: a thread loads the channels of one pixel, adjacent
+threads adjacent pixels, and stores them as vectors.
 
-The gradient with stride 1 is a convolution of dy with the filter turned by half a turn. With a stride, every stride-th
-pixel of the result meets the same taps, so that it falls into stride * stride convolutions, each with its part of the
-filter.
+The image gradient with stride 1 is a convolution of dy with the filter rotated by 180 degrees. With stride s, pixels
+that are equal modulo s use the same taps, so that it splits into s * s convolutions, each with a part of the filter.
 """
 
 from __future__ import annotations
@@ -40,17 +39,19 @@ from tensorir.tune.gpu_devices import gpu_of
 from tensorir.tune.gpu_model import MatrixProduct, Tiles, seconds
 
 PIXELS = 16
-"""Pixels of a row that one instruction takes."""
+"""Pixels of a row in one instruction."""
 SHARED_BYTES = 80 * 1024
-"""Shared memory of a block that leaves room for a second one on the multiprocessors of sm_80."""
+"""Bytes of shared memory per block that leave room for a second block on a multiprocessor of sm_80."""
 NEXT_COPY_BYTES = 256
-"""Bytes of the next copies that a thread may hold in its registers."""
+"""Bytes per thread of the next tile that may be held in registers."""
 LEAST_CHANNELS = 16
-"""Channels that the narrowest warp computes; those of a group must be whole tiles of warps."""
+"""Output channels of the narrowest warp tile; a group's channels must be a multiple."""
 
 
 def conv_multiplication(shape: Conv) -> Multiplication | None:
-    """The instructions for a convolution, None where they do not fit it: groups narrower than a fragment, say."""
+    """Tensor-core instruction for a convolution; None if there is none for its type, or a group is narrower than a
+    fragment.
+    """
     name = kind_of(shape)
     if name is None:
         return None
@@ -62,13 +63,13 @@ def conv_multiplication(shape: Conv) -> Multiplication | None:
 
 
 def view(s: BaseSchedule, shape: Conv, of: ConvStages) -> str:
-    """Walk the sums in the order of the instructions, whose tiles are the last dimensions of what they multiply;
-    returns what holds the image.
+    """Reindex the sums in the order of the tensor-core instructions; return the name of the stage that holds the image.
 
-    The image is stored as (n, [g,] [h%stride, w%stride,] h, w, c), filters as ([g,] r, s, k, c) and the sums as
-    (n, [g,] p, q, k), for NCHW (n, [g,] p, k, q); k and c count channels of one group. Neighbouring outputs read every
-    stride-th pixel. Sorted by what is left of their row and column, these are neighbours, and rows and columns that no
-    tap reads (a 1x1 filter's) belong to parts that are not staged.
+    Image (n, [g,] [h%stride, w%stride,] h, w, c), filters ([g,] r, s, k, c), sums (n, [g,] p, q, k), for NCHW (n, [g,]
+    p,
+    k, q); k and c count channels of one group. Adjacent outputs read every stride-th pixel; sorted by remainder these
+    are
+    adjacent in memory, and remainders that no tap reads (of a 1x1 filter) are not staged.
     """
     image = image_stage(s, of) if of.moved or is_rearranged(shape) else of.image
     if shape.nchw or shape.groups > 1 or shape.stride > 1:
@@ -81,13 +82,17 @@ def view(s: BaseSchedule, shape: Conv, of: ConvStages) -> str:
 
 
 def image_stage(s: BaseSchedule, of: ConvStages) -> str:
-    """The stage that holds what the taps read: the one that moves it there, or a copy."""
+    """Name of the stage that holds the image under the taps: the one that pads it, or a new copy."""
     return of.image if of.moved else s.stage_in(of.image, at="root", scope="global").name
 
 
 def sort_pixels(s: BaseSchedule, image: str, shape: Conv, stride: int, pad: Mapping[str, int] | None = None
                 ) -> None:  # fmt: skip
-    """Keep an image as (n, [g,] [a, b,] h, w, c), where a and b are what a stride leaves of rows and columns."""
+    """Reindex the stored image as (n, [g,] [a, b,] h, w, c); a and b are remainders of row and column modulo the
+    stride.
+
+    pad: new axis -> multiple that its extent is rounded up to
+    """
     new = {"n": "n", **({"g": f"c/{shape.cg}"} if shape.groups > 1 else {})}
     if stride > 1:
         new |= {"a": f"h%{stride}", "b": f"w%{stride}"}
@@ -100,10 +105,10 @@ def sort_pixels(s: BaseSchedule, image: str, shape: Conv, stride: int, pad: Mapp
 
 
 def sort_sums(s: BaseSchedule, of: ConvStages, more: Mapping[str, str], shape: Conv) -> None:
-    """Walk sums as (n, [g,] [u, v,] p, q, k), for NCHW (n, [g,] [u, v,] p, k, q), and filters as
-    ([g,] [a, b,] r, s, k, c).
+    """Reindex sums as (n, [g,] [u, v,] p, q, k), for NCHW (n, [g,] [u, v,] p, k, q), and filters as ([g,] [a, b,] r, s,
+    k, c).
 
-    more: what axes are made of that are not those of the sums
+    more: new axis -> its definition, for axes that are not axes of the sums
     """
     own, said = leading_names(shape), of.said(more)
     sums = ["n", *own, *("pkq" if shape.nchw else "pqk")]
@@ -114,8 +119,9 @@ def sort_sums(s: BaseSchedule, of: ConvStages, more: Mapping[str, str], shape: C
 
 
 def forward_shape(shape: Conv) -> Conv | None:
-    """The gradient as convolutions of stride 1: their parameters. None for a stride with dilated taps, which meet
-    pixels in another order.
+    """Parameters of the stride-1 convolutions that compute the image gradient of ``shape``; None for a stride combined
+    with
+    dilated taps.
     """
     stride = shape.stride
     if stride > 1 and shape.dilation > 1:
@@ -125,11 +131,13 @@ def forward_shape(shape: Conv) -> Conv | None:
 
 
 def gradient_view(s: BaseSchedule, f: Conv, shape: Conv, of: ConvStages) -> str:
-    """Walk the gradient of ``shape`` as ``f``, convolutions of the spread gradient of results with taps that are
-    counted backwards.
+    """Reindex the image gradient of ``shape`` as the convolutions ``f`` of dy with rotated taps; return the name of the
+    stage
+    that holds dy.
 
-    Pixel h = stride * p + u of the image meets those taps alone that read an element of dy, no zero between two. They
-    are every stride-th one, from a on, and rows of dy are those of what is spread with one remainder.
+    Pixel h = stride * p + u of the image uses only taps r = a + stride * i, those for which the spread dy holds an
+    element
+    and no inserted zero; ``keep_term`` selects a for each u.
     """
     stride, pad, cg, image, dx = shape.stride, shape.pad, shape.cg, image_stage(s, of), of.sums
     rest = {"c": "{k}", **({"g": f"{{c}}/{cg}", "k": f"{{c}}%{cg}"} if shape.groups > 1 else {"k": "{c}"})}
@@ -150,12 +158,14 @@ def gradient_view(s: BaseSchedule, f: Conv, shape: Conv, of: ConvStages) -> str:
 
 
 def leading_names(shape: Conv) -> list[str]:
-    """Dimensions by which filter and sums fall into independent pieces."""
+    """Axes that split filter and sums into independent convolutions: "g" for groups, "u" and "v" for remainders of
+    pixels.
+    """
     return [*(["g"] if shape.groups > 1 else []), *(["u", "v"] if shape.parts > 1 else [])]
 
 
 def is_rearranged(shape: Conv) -> bool:
-    """True when the taps read anything else than an image as it is stored."""
+    """True if the image must be copied before the taps read it: with a stride, groups or transposed filters."""
     return bool(shape.stride > 1 or shape.groups > 1 or is_packed(shape))
 
 
@@ -163,10 +173,11 @@ def is_rearranged(shape: Conv) -> bool:
 
 
 class ImageTile(ConvTile):
-    """``wp`` x ``wk`` warps of a block, each with ``rp`` rows of sixteen pixels by ``rk`` channels; ``bc`` input
-    channels at a time, ``depth`` of the pipeline of copies; ``staged``: results leave by way of shared memory
+    """Tile of a convolution: ``wp`` x ``wk`` warps per block, each with ``rp`` rows of sixteen pixels by ``rk``
+    channels; ``bc``
+    input channels per step, ``depth`` pipeline stages; ``staged``: results are stored through shared memory.
 
-    The rows of an instruction's sums are what is further apart in the result: pixels, or the channels of NCHW.
+    Rows of the accumulator fragment are the axis with the larger stride in the result: pixels, for NCHW channels.
     """
 
     way = "tensor"
@@ -185,12 +196,12 @@ class ImageTile(ConvTile):
 
     @property
     def tall(self) -> int:
-        """Rows of a block's pixels."""
+        """Rows of pixels per block."""
         return self.wp * self.rp
 
     @property
     def channels(self) -> int:
-        """Channels of a block."""
+        """Output channels per block."""
         return self.wk * self.rk
 
     def schedule(self, s: BaseSchedule, of: ConvStages) -> BaseSchedule:
@@ -235,10 +246,11 @@ class ImageTile(ConvTile):
         return s
 
     def _stage_result(self, s: BaseSchedule, out: str, at: Any) -> None:
-        """Store the results of a block by way of shared memory: rows of channels, in NCHW of pixels.
+        """Store the block's results through shared memory, in rows of channels, for NCHW in rows of pixels.
 
-        Pieces of 16 bytes are permuted so that neither what the lanes of a fragment write nor the vectors that are read
-        meet bank conflicts: eight of them make up rows of 128 bytes.
+        Pieces of 16 bytes are swizzled so that neither the fragments' stores nor the vector loads have bank conflicts:
+        eight
+        pieces form a row of 128 bytes.
         """
         rows = min(self.tall, 4)  # of two pieces each, by as many channels as fill eight
         row = {1: "p", 2: "p ^ k/4%2", 4: "p ^ k/2%4"}[rows]
@@ -262,7 +274,7 @@ class ImageTile(ConvTile):
         return (self.tall, 4, self.p.p), (self.channels, 32, self.p.kg)
 
     def ahead(self) -> bool:
-        """True when the next copies have room in registers, where they are turned there."""
+        """True if the next tile fits in registers; needed for NCHW only, whose copies are transposed there."""
         if not self.p.nchw or self.depth == 1:
             return True
         return self.depth == 2 and self.operand_bytes // 2 <= NEXT_COPY_BYTES * 32 * self.wp * self.wk
@@ -278,13 +290,16 @@ class ImageTile(ConvTile):
 
     @classmethod
     def expected(cls, p: Conv, target: Target) -> Callable[[Config], float] | None:
-        """Expected seconds by the model of products, of one whose rows are the pixels of whole boxes."""
+        """Cost model of matrix products, configuration -> seconds, with pixels rounded up to whole boxes as rows; None
+        for other
+        targets.
+        """
         gpu = gpu_of(target)
         return (lambda c: seconds(*cls(c, p, target).model, gpu)) if gpu else None
 
     @property
     def model(self) -> tuple[MatrixProduct, Tiles]:
-        """This configuration as the model of kernels knows it: a step is all taps of ``bc`` channels."""
+        """Inputs of the cost model of matrix products; one step is all taps of ``bc`` channels."""
         p = self.p
         pixels = p.n * max(1, p.parts) ** 2 * -(-p.p // self.tall) * self.tall * -(-p.q // PIXELS) * PIXELS
         staged = staged_pixels(p, p.r, self.tall) * staged_pixels(p, p.s, PIXELS)
@@ -299,8 +314,9 @@ class ImageTile(ConvTile):
 
     @classmethod
     def start(cls, p: Conv, target: Target) -> Config | None:
-        """A block to start from: four warps, 64 channels where there are as many, and a pipeline of copies that leaves
-        room for a second block.
+        """Default configuration: four warps, 64 channels if there are as many, and pipeline stages that leave room for
+        a second
+        block; None if none is legal.
         """
         rows, knobs = 8 if p.p > 8 else 4, cls.knobs(p, target)
 
@@ -316,10 +332,11 @@ class ImageTile(ConvTile):
 
 
 def result_row(shape: Conv) -> int | None:
-    """Lanes with which a result that passes through shared memory is written along its rows; None where it does not.
+    """Vector lanes of the stores of results staged in shared memory; None if results are stored directly.
 
-    Those of 16 bits do, of which a fragment holds half a sector in each row; not every second pixel of a tile
-    (``parts``), since what leaves shared memory is a box.
+    Staged are 16-bit results, since a row of a fragment covers only half a sector; not with interleaved pixels
+    (``parts``),
+    since only a contiguous box can leave shared memory.
     """
     if not shape.leaves_in_halves or shape.parts > 1:
         return None
@@ -330,14 +347,14 @@ def result_row(shape: Conv) -> int | None:
 
 
 def is_packed(shape: Conv) -> bool:
-    """True when the filter is turned by a kernel of its own."""
+    """True if a separate kernel transposes the filter."""
     return bool(shape.nchw or shape.parts)
 
 
 def _stage(s: BaseSchedule, operand: str, row: str, at: Any, channels: int, shape: Conv, computed: bool) -> str:
-    """Stage a block's reads of an operand for so many channels in shared memory: rows of channels; returns the copy.
+    """Stage ``channels`` channels of an operand's tile in shared memory, in rows of channels; return the copy's name.
 
-    row: "w" of the image, "k" of filters;  computed: what is copied is computed where that happens
+    row: "w" for the image, "k" for filters;  computed: True to inline the operand's expression in the copy
     """
     m, packed = instructions(shape), row == "k" and is_packed(shape)
     lanes, lead = vector_of(channels, shape.cg, m), _leading(row, shape)
@@ -354,8 +371,9 @@ def _stage(s: BaseSchedule, operand: str, row: str, at: Any, channels: int, shap
 
 
 def turn_filters(s: BaseSchedule, filters: str) -> None:
-    """The turned filters by a kernel of their own: as they are stored, a row of channels may be in as many pieces as
-    there are taps, which every block would gather again.
+    """Schedule the separate kernel that transposes the filters; otherwise every block would gather a row of channels
+    from as
+    many places as there are taps.
     """
     loops = list(s.loops(filters))
     rows, lane = s.split(joint(s, loops[-2:]), [None, 128])
@@ -364,7 +382,7 @@ def turn_filters(s: BaseSchedule, filters: str) -> None:
 
 
 def _leading(row: str, shape: Conv) -> str:
-    """The dimensions of a copy before its rows, as a layout names them."""
+    """Dimensions of a copy before its rows, as text of a layout: "n, h, " and the like."""
     if row == "k":
         return ", ".join([*leading_names(shape), "r, s, "])
     group = "g, " if shape.groups > 1 else ""
@@ -372,7 +390,9 @@ def _leading(row: str, shape: Conv) -> str:
 
 
 def staged_pixels(shape: Conv, taps: int, outputs: int) -> int:
-    """Rows or columns of the image that so many outputs of so many taps need: those of each part."""
+    """Rows (or columns) of the image that ``outputs`` outputs of ``taps`` taps read, over all remainders modulo the
+    stride.
+    """
     stride, last = shape.stride, (taps - 1) * shape.dilation
     parts = min(stride, last + 1)
     return int(parts * (outputs + last // stride))

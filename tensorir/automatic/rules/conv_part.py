@@ -1,4 +1,6 @@
-"""Common code of rules whose steps are written for convolutions: the tile that says them, and the part that has it."""
+"""Common base of rules for convolutions: ``ConvTile``, one configuration's steps, and ``ConvPart``, the part
+around it.
+"""
 
 from __future__ import annotations
 
@@ -16,20 +18,20 @@ from tensorir.schedule.schedule import BaseSchedule
 from tensorir.target import Target
 
 Legal = Callable[[Config], object]
-"""A constraint of configurations."""
+"""Constraint on a configuration."""
 VALUES_BESIDE_OTHERS = 3
-"""Values of each knob that are searched where other parts of a schedule have knobs as well."""
+"""Maximum values per knob when other parts of the schedule have knobs too."""
 
 
 @dataclass(frozen=True)
 class ConvStages:
-    """The names of a convolution's stages and arrays.
+    """Names of a convolution's stages and arrays.
 
-    sums: the stage that adds up;  out: the one that takes the sums one to one; "" where there is none
-    image: the array under the taps;  other: the filter, or the gradient of results
-    moved: a stage makes the image for this convolution alone, and only moves what it reads
-    shared: others than one map read the sums, as they are stored
-    walk:  the axes of the sums as they are declared, as a view says them;  axes: the names of each, by what it is
+    sums: the reduction stage;  out: the epilogue, which reads each sum once; "" if there is none
+    image: the array under the taps;  other: the filter, or the gradient dy
+    moved: True if a stage only pads or spreads the image for this convolution
+    shared: True if stages other than one elementwise map read the sums
+    walk:  axes of the sums as declared, the left side of a ``reindex`` view;  axes: role letter -> axis name
     """
 
     sums: str
@@ -42,36 +44,39 @@ class ConvStages:
     axes: Mapping[str, str] = field(default_factory=dict)
 
     def leaving(self, s: BaseSchedule, scope: str) -> ConvStages:
-        """The same with a stage that takes sums from ``scope`` to where they are stored, if others read them."""
+        """The same stages with a new stage ``out`` that copies the sums from scope ``scope``, if ``shared``; else
+        unchanged.
+        """
         return replace(self, out=s.stage_out(self.sums, at="root", scope=scope).name) if self.shared else self
 
     def said(self, more: Mapping[str, str]) -> dict[str, str]:
-        """What new axes are made of, in the names of the sums' own; ``more``: those that are no axis as it stands, with
-        axes by what they are in braces.
+        """New axis -> its definition in names of the sums' axes, for a ``reindex`` view.
+
+        more: definitions that are not a single axis, with role letters in braces: {"k": "{k}%4"}
         """
         other = {letter: own for letter, own in self.axes.items() if own != letter}
         return other | {letter: text.format(**self.axes) for letter, text in more.items()}
 
 
 class ConvTile(Tile[Conv], ABC):
-    """A configuration of steps that are written for convolutions.
+    """Base of a configuration whose steps schedule a convolution.
 
-    way: its name in those of templates;  approximate: see ``Part``
+    way: suffix of template names;  approximate: see ``Part``
     """
 
     way: ClassVar[str]
     approximate: ClassVar[bool] = False
 
     def declare(self, s: BaseSchedule, of: ConvStages) -> None:
-        """Declare the convolution otherwise, as ``Part.declare`` may."""
+        """Replace the convolution by another algorithm, see ``Part.declare``; no step by default."""
 
     @abstractmethod
     def schedule(self, s: BaseSchedule, of: ConvStages) -> BaseSchedule:
-        """Schedule it."""
+        """Schedule the convolution; return ``s``."""
 
 
 class ConvPart(Part):
-    """A convolution, or one of its gradients, by the steps of a tile whose knobs are its own."""
+    """A convolution, or one of its gradients, as a part with the knobs and steps of a ``ConvTile``."""
 
     def __init__(self, graph: Graph, anchor: Nest, target: Target, p: Conv, of: ConvStages, tile: type[ConvTile],
                  names: Sequence[str] = ()) -> None:  # fmt: skip

@@ -1,5 +1,4 @@
-"""The view that makes a 2-D convolution of a sum: which of its axes are images, channels, pixels and taps, of a
-convolution or of one of its gradients.
+"""Recognizer of 2-D convolutions and their gradients among reductions: roles of the axes (image, channel, pixel, tap).
 
     y[n, k, p, q]  += x[n, c, p*stride + r*dilation, q*stride + s*dilation] * w[k, c, r, s]
     dw[k, c, r, s] += dy[n, k, p, q] * x[n, c, p*stride + r*dilation, q*stride + s*dilation]
@@ -31,16 +30,17 @@ ORDERS: Mapping[str, Mapping[str, str]] = {
     "NCHW": {"x": "nchw", "w": "kcrs", "y": "nkpq"},
     "NHWC": {"x": "nhwc", "w": "krsc", "y": "npqk"},
 }
-"""Axes of image, filter and result."""
+"""Layout -> axes of image x, filter w and result y, in order."""
 MOVED_OPS = 4
-"""Operations on values of what lies between an image and the taps: zeros around it, or between its pixels."""
+"""Maximum operations on values of a stage that only moves an image: zeros around it, or between its pixels."""
 
 
 @dataclass(frozen=True)
 class ConvView:
-    """A convolution, or its gradient with respect to the image ("x") or the filter ("w"), that a sum declares.
+    """A reduction recognized as a convolution ("y") or its gradient with respect to the image ("x") or the filter
+    ("w").
 
-    names: the stage that makes what is under the taps, if it only moves an image that nobody else reads
+    names: the stage that pads or spreads the image, if the reduction is its only reader
     """
 
     made: Literal["x", "w", "y"]
@@ -50,8 +50,9 @@ class ConvView:
 
 
 def conv_view(graph: Graph, anchor: Nest, total: Nest) -> ConvView | None:
-    """The convolution that a sum is, with the map that takes its cells; None where it is none, or has other strides,
-    dilations or borders along rows than along columns.
+    """The convolution that the reduction ``total`` declares; None if it is none, or if strides, dilations or borders of
+    rows
+    differ from those of columns.
     """
     loads = {x.buffer: x for x in total.loads if x.buffer not in total.writes}
     updates = find(total.stage.body, Update)
@@ -72,8 +73,9 @@ def conv_view(graph: Graph, anchor: Nest, total: Nest) -> ConvView | None:
 
 @dataclass(frozen=True)
 class _Found:
-    """The axes of a convolution by their letters, the read under the taps, the other one, and steps of rows and of
-    columns: strides and dilations.
+    """Candidate of ``conv_view``: axes by role letter, the load under the taps, the other load, and (stride, dilation)
+    of rows
+    and columns.
     """
 
     total: Nest
@@ -86,11 +88,11 @@ class _Found:
     steps: tuple[tuple[int, int], tuple[int, int]]
 
     def size(self, letter: str) -> int:
-        """The extent of an axis."""
+        """Extent of the axis with role ``letter``."""
         return most(self.axes[letter].extent)
 
     def view(self, graph: Graph, anchor: Nest) -> ConvView | None:
-        """The view, with the stage that moves the image."""
+        """The ``ConvView`` of this candidate, with the stage that moves the image; None if rows and columns differ."""
         if self.steps[0] != self.steps[1]:
             return None
         total, given = self.total, self.image.buffer
@@ -129,13 +131,13 @@ class _Found:
 
 
 def _named(letters: str, axes: Sequence[Iter | None]) -> dict[str, Iter] | None:
-    """Axes by their letters; None where one is missing."""
+    """Role letter -> axis; None if an axis is missing or occurs twice."""
     found = {letter: it for letter, it in zip(letters, axes, strict=True) if it is not None}
     return found if len(found) == len(letters) == len({it.var for it in found.values()}) else None
 
 
 def _forward(total: Nest, image: Load, other: Load, layout: str, made: Literal["w", "y"]) -> _Found | None:
-    """A convolution, or the gradient of its filter."""
+    """Match ``total`` as a convolution ("y") or filter gradient ("w"); None if it is none."""
     order, every = ORDERS[layout], {it.var: it for it in total.stage.iters}
     met = _named(
         order["y" if made == "w" else "w"], [every.get(i) if isinstance(i, Var) else None for i in other.index]
@@ -156,7 +158,9 @@ def _forward(total: Nest, image: Load, other: Load, layout: str, made: Literal["
 
 
 def _image_gradient(total: Nest, image: Load, other: Load, layout: str) -> _Found | None:
-    """The gradient of an image whose stride is that of what is under the taps."""
+    """Match ``total`` as an image gradient; its stride is read later from the stage that spreads dy. None if it is
+    none.
+    """
     order = ORDERS[layout]
     own = _named(order["x"], total.spatial)
     if own is None:
@@ -190,7 +194,7 @@ def _image_gradient(total: Nest, image: Load, other: Load, layout: str) -> _Foun
 
 
 def _groups(channel: Linear, outer: Iter, inner: Iter) -> int:
-    """The number of groups of an index outer/each*many + inner, each of so many; 0 where it is no such one."""
+    """Number of groups if ``channel`` has the form outer/each*many + inner, 1 if it is inner; 0 for other forms."""
     terms = dict(channel.terms)
     if terms.pop(inner.var, 0) != 1 or channel.constant:
         return 0
@@ -204,7 +208,10 @@ def _groups(channel: Linear, outer: Iter, inner: Iter) -> int:
 
 
 def _steps(place: Linear, pixel: Iter, tap: Iter, turned: bool = False) -> tuple[int, int] | None:
-    """The stride and the dilation of an index pixel*stride + tap*dilation; ``turned``: taps are counted backwards."""
+    """(stride, dilation) if ``place`` has the form pixel*stride + tap*dilation; None for other forms.
+
+    turned: True if taps are counted backwards
+    """
     terms, last = dict(place.terms), most(tap.extent) - 1
     stride, dilation = terms.pop(pixel.var, 0), terms.pop(tap.var, 0) * (-1 if turned else 1)
     if terms or stride < 1 or dilation < 1 or place.constant != (last * dilation if turned else 0):
@@ -213,14 +220,15 @@ def _steps(place: Linear, pixel: Iter, tap: Iter, turned: bool = False) -> tuple
 
 
 def _moves(graph: Graph, nest: Nest, total: Nest) -> bool:
-    """True when a stage only moves what it reads, for a sum that alone reads it."""
+    """True if the stage ``nest`` only pads or spreads an array that nothing but ``total`` reads."""
     cheap = nest.kind == "map" and not nest.calls and nest.values <= MOVED_OPS and len(nest.writes) == 1
     return cheap and len(nest.spatial) == 4 and graph.readers(nest) == [total] and not graph.is_output(nest)
 
 
 def _spread(nest: Nest, layout: str) -> list[tuple[int, int]]:
-    """Of rows and of columns, the stride of those between which a stage puts zeros, and what is added to one that is
-    left: (row + start) % stride == 0; 1 and 0 where it puts none.
+    """(stride, start) of rows and of columns: the stage puts zeros between rows, except where (row + start) % stride ==
+    0; (1,
+    0) if it puts none.
     """
     found = dict[Expr, tuple[int, int]]()
     for e in find(nest.stage.body, Binary):

@@ -1,4 +1,4 @@
-"""Inline: what costs less to compute where it is read than to write and read again."""
+"""Inlining: stages whose cells cost less to recompute at each read than to store and load."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from tensorir.schedule.schedule import BaseSchedule
 from tensorir.target import Target
 
 CHEAP_OPS = 8
-"""Operations that may be repeated for each reader."""
+"""Maximum operations of a stage that is recomputed for each of its readers."""
 REPEATED_OPS = 32
-"""Operations of what a cell reads at several places: stencils of stencils would grow without end."""
+"""Maximum operations over all places where one cell of a reader reads the stage; bounds chains of stencils."""
 LARGEST_OPS = 160
-"""Operations of an expression that others were put into, with its reader: what only moves elements grows as well."""
+"""Maximum operations of an expression after inlining into its reader, if others were inlined into it before."""
 
 
 def inlined(s: BaseSchedule, kept: Collection[str]) -> Iterator[tuple[str, str]]:
-    """Inline what is worth it in ``s``, but for the stages ``kept``; gives each stage, and why."""
+    """Inline cheap stages in ``s``, except ``kept``; yields (stage, reason) of each one inlined."""
     for name in list(s.index.stages):
         graph = Graph(s.program)
         nest = graph.nests[name]
@@ -38,7 +38,7 @@ def inlined(s: BaseSchedule, kept: Collection[str]) -> Iterator[tuple[str, str]]
 
 
 def worth(graph: Graph, nest: Nest, target: Target) -> str:
-    """Why a stage is computed where it is read; "" where it is not."""
+    """Reason to inline a stage, as text; "" if it should stay."""
     readers = graph.readers(nest)
     if nest.kind != "map" or graph.is_output(nest) or not readers or len(nest.writes) > 1:
         return ""
@@ -51,7 +51,7 @@ def worth(graph: Graph, nest: Nest, target: Target) -> str:
 
 
 def _reason(nest: Nest, readers: Sequence[Nest]) -> str:
-    """Why it costs less to compute a map where it is read; "" where it does not."""
+    """Reason why recomputing the cells of a map is cheaper than storing them; "" if it is not."""
     places = {r: _places(nest, r) for r in readers}
     cheap = not nest.calls and nest.operations <= CHEAP_OPS and nest.operations * max(places.values()) <= REPEATED_OPS
     times = max(n * r.size(r.stage.iters) for r, n in places.items()) / max(1, nest.cells)
@@ -65,19 +65,22 @@ def _reason(nest: Nest, readers: Sequence[Nest]) -> str:
 
 
 def _places(nest: Nest, reader: Nest) -> int:
-    """At how many places a stage reads what another one makes."""
+    """Number of different index expressions with which ``reader`` loads the stage's result."""
     return len({structure(x) for x in reader.loads if x.buffer in nest.writes})
 
 
 def _too_large(nest: Nest, reader: Nest) -> bool:
-    """True when a map that others have been put into would make an expression that grows without end."""
+    """True if inlining the stage, which others were inlined into, makes the reader's expression exceed
+    ``LARGEST_OPS``.
+    """
     grown = nest.operations > CHEAP_OPS
     return grown and nest.operations * _places(nest, reader) + reader.operations > LARGEST_OPS
 
 
 def _copies(graph: Graph, nest: Nest, reader: Nest, target: Target) -> bool:
-    """True when the rule that takes a reader copies a stage's results: for products of matrices, or as an image; or has
-    lanes for its terms, each of which would ask for itself whether it is before a border.
+    """True if the rule for ``reader`` copies the stage's results anyway (operand of a matrix product, staged image), or
+    has
+    lanes along its terms, so that inlining would put a border condition into every lane.
     """
     if reader.empty:
         return False
@@ -89,6 +92,6 @@ def _copies(graph: Graph, nest: Nest, reader: Nest, target: Target) -> bool:
 
 
 def values(nest: Nest) -> int:
-    """Operations of a cell on what it reads: those on places, and the conditions of padding, are none."""
+    """Operations on values per cell; index arithmetic and padding conditions are not counted."""
     found = find(nest.stage.body, Expr)
     return sum(isinstance(x, Binary | Unary | Call) and x.dtype not in ("index", "bool") for x in found)

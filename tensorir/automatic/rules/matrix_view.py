@@ -1,7 +1,8 @@
-"""The view that makes a product of two whole matrices of a sum, as GPUs' engines multiply them: all axes of one operand
-alone are rows, all of the other one are columns, those of both are apart.
+"""View of a reduction as a product of two matrices, for GPU engines: axes of one operand are rows, those of the other
+are
+columns, those of both are batch axes.
 
-What is not stored as such matrices is a view of its own (im2col), computed where a tile of it is copied.
+An operand that is not stored as a matrix becomes a reindexed view (im2col), computed while its tiles are copied.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ from tensorir.schedule.analysis import packed_names
 from tensorir.schedule.schedule import BaseSchedule
 
 PRODUCT_AXES = ("z", "i", "j", "k")
-"""The axes of products."""
+"""Axis names of a matrix product: batch, row, column, term."""
 
 
 class AxisDigit(NamedTuple):
-    """An axis, or its quotient or remainder: what its name stands for in a view, and its extent."""
+    """An axis, or its quotient or remainder ("/4", "%4"), with its extent."""
 
     it: Iter
     said: str
@@ -40,10 +41,10 @@ class AxisDigit(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class MatrixView:
-    """A sum as products of matrices ``a`` and ``b``: which axes are ``rows``, ``columns`` and ``terms``, and those
-    ``apart``, each of whose iterations is a product of its own.
+    """A reduction as products of matrices ``a`` and ``b``: its axes as ``rows``, ``columns``, ``terms`` and ``apart``
+    (batch).
 
-    made_up: axes whose iterations are made up to multiples, by their names
+    made_up: axis name -> multiple that its extent is padded to
     """
 
     total: Nest
@@ -58,13 +59,14 @@ class MatrixView:
 
     @property
     def grouped(self) -> bool:
-        """True when rows or columns are those of a group."""
+        """True if rows or columns are divided into groups."""
         return any(d.said for d in (*self.rows, *self.columns))
 
     @property
     def plain(self) -> bool:
-        """True when sums over i and j add up products over k of operands that are stored as matrices, or one for each
-        group of rows: engines take them as they stand.
+        """True if both operands are stored as matrices (or one per group of rows) and axes have the standard names:
+        engines need
+        no reindexing.
         """
         axes = [*self.gemm.axes, "i", "j"]
         groups = self.grouped and self._of_rows
@@ -81,26 +83,29 @@ class MatrixView:
 
     @property
     def _of_rows(self) -> bool:
-        """True when groups are those of rows, and each has a matrix of its own."""
+        """True if rows are divided into groups with one matrix each."""
         (row, *more), column = self.rows, self.columns[0]
         alone = not more and len(self.apart) == len(self.columns) == 1 and not column.said
         a = [row.it.var, self.terms[0].it.var]
         return alone and identical(self.a.index, a[::-1] if self.gemm.ta else a)
 
     def in_groups(self, groups: int) -> MatrixView:
-        """The same, of which engines are told all rows, and which of them have a matrix of their own."""
+        """The same view as one grouped product: all rows together, with the rows per group as alignment."""
         align = self.size(self.rows)
         p = replace(self.gemm, m=align * self.gemm.batch, batch=1, align=align, groups=groups, in_rows=True)
         return replace(self, gemm=replace(p, m=most(self.rows[0].it.extent)))
 
     @staticmethod
     def size(digits: Sequence[AxisDigit]) -> int:
-        """Iterations of axes all together."""
+        """Product of the extents of ``digits``."""
         return math.prod(d.size for d in digits)
 
     def stepped(self, step: int) -> MatrixView:
-        """The same for copies of ``step`` neighbours in memory, which stay under one iteration of all axes but the last
-        one: where operands are stored along terms there are whole steps of them, else of rows or of columns.
+        """The same view with extents padded so that runs of ``step`` contiguous elements do not cross an outer
+        iteration.
+
+        Padded is the axis along which operands are stored: the terms if they are stored along these, else rows or
+        columns.
         """
         p, made_up, sizes = self.gemm, dict[str, int](), []
         for group in (self.rows, self.columns, self.terms):
@@ -113,7 +118,7 @@ class MatrixView:
         return replace(self, gemm=replace(p, m=m, n=n, k=k), made_up=made_up)
 
     def _along(self, group: Sequence[AxisDigit]) -> bool:
-        """True when an operand is stored along the rows, the columns or the terms."""
+        """True if an operand is contiguous along ``group``: the rows, the columns or the terms."""
         p = self.gemm
         if group is self.rows:
             return p.ta
@@ -121,19 +126,18 @@ class MatrixView:
 
     @property
     def alone(self) -> bool:
-        """True when both operands are of one array."""
+        """True if both operands are loads of one array."""
         return self.a.buffer is self.b.buffer
 
     @property
     def spatial(self) -> list[str]:
-        """The names of the axes of cells."""
+        """Names of the spatial axes."""
         return [short(self.total, it) for it in self.total.spatial]
 
     def walked(self, s: BaseSchedule, made: Mapping[str, int]) -> dict[str, Operand]:
-        """Walk the sums by rows, columns and terms; returns the operands.
+        """Reindex the sums by rows, columns and terms; return the operands, "a" and "b".
 
-        made: operands that are computed where they are copied, with how many of their last dimensions are those of
-              what they are made of
+        made: operand computed while it is copied -> number of its trailing dimensions shared with its stored source
         """
         if self.plain:
             stored = {"a": self.a.buffer.name, "b": self.b.buffer.name}
@@ -162,16 +166,14 @@ class MatrixView:
         return given
 
     def _operands(self) -> Iterator[tuple[str, Load, str, str, str]]:
-        """Both operands: their names as engines know them, the loads, what their rows and what is along these are, and
-        their dimensions before these, as index maps say them.
-        """
+        """(operand, load, outer axis, inner axis, leading dimensions) of both operands, as text of index maps."""
         for operand, load, row, turned in (("a", self.a, "i", self.gemm.ta), ("b", self.b, "j", not self.gemm.tb)):
             outer, inner = ("k", row) if turned else (row, "k")
             apart = self.gemm.batch > 1 and any(d.it in self.total.along(load) for d in self.apart)
             yield operand, load, outer, inner, "z, " if apart else ""
 
     def in_vectors(self, made: Mapping[str, int]) -> tuple[bool, bool]:
-        """Of both operands, whether neighbours along a row are contiguous in memory; ``made`` as of ``walked``."""
+        """For a and b: True if pairs of elements along a row are contiguous in memory; ``made`` as in ``walked``."""
         parts = {"i": self.rows, "j": self.columns, "k": self.terms}
         runs = [_together(load, parts[inner], made.get(load.buffer.name, len(load.index)))
                 for _, load, _, inner, _ in self._operands()]  # fmt: skip
@@ -179,14 +181,15 @@ class MatrixView:
         return a, b
 
     def as_matrix(self, s: BaseSchedule, out: str) -> None:
-        """Walk what takes the sums, one to one, by their rows and columns."""
+        """Reindex the elementwise stage ``out`` by the sums' rows and columns."""
         own = [str(x).removeprefix(f"{out}.") for x in s.loops(out)]
         if own != [*self.gemm.axes, "i", "j"]:
             self._by_cells(s, out, own)
 
     def rows_follow(self, step: int) -> bool:
-        """True when results are rows of a matrix, though several axes count its rows or columns, or those of groups:
-        ``step`` neighbours along a row are so in memory.
+        """True if results form one row-major matrix although several axes make up its rows or columns, with runs of
+        ``step``
+        contiguous elements along a row.
         """
         in_order = [d.it for d in (*self.rows, *self.columns)] == [*self.total.spatial]
         last = self.columns[-1]
@@ -195,17 +198,16 @@ class MatrixView:
         return in_order and together and all(d.said for d in self.apart)
 
     def results_together(self, most: int) -> int:
-        """The number of results contiguous in memory along the last axis of a row, from a multiple of it on: a
-        power of two up to ``most``; 1 where there are several matrices of results.
-        """
+        """Contiguous, aligned results along a row: a power of two, at most ``most``; 1 for several result matrices."""
         b, cells = self.total.writes[0], tuple(it.var for it in self.total.spatial)
         run = _together(Load(b, cells, b.dtype), self.columns, len(cells))
         last = next(d.size for d in reversed(self.columns) if d.size > 1)
         return math.gcd(run, last, most) if all(d.said for d in self.apart) else 1
 
     def as_rows(self, s: BaseSchedule, out: str, also: Sequence[str] = ()) -> str:
-        """Let ``out`` write rows and columns, those of all groups, which the stage that is returned takes to where
-        results are stored; and read those of what it reads ``also``.
+        """Reindex ``out`` to write rows and columns of all groups; return the new stage that copies them to the result.
+
+        also: arrays that ``out`` reads, to be reindexed by rows and columns as well
         """
         own = [str(x).removeprefix(f"{out}.") for x in s.loops(out)]
         whole = replace(self, gemm=replace(self.gemm, batch=1), rows=_whole(self.rows), columns=_whole(self.columns))
@@ -215,14 +217,14 @@ class MatrixView:
 
     def _by_cells(self, s: BaseSchedule, out: str, own: Sequence[str], name: str | None = None,
                   writes: str | None = None, reads: Mapping[str, str] | None = None) -> None:  # fmt: skip
-        """Walk what takes the sums, whose axes are called ``own``, by rows and columns."""
+        """Reindex an elementwise stage with axes ``own`` by rows and columns."""
         called = dict(zip(self.spatial, own, strict=True))
         pad = {called[x]: n for x, n in self.made_up.items() if x in called}
         view = f"{', '.join(own)} -> {self._cells(called)}"
         s.reindex(out, view, pad or None, name=name, reads=reads, writes=writes)
 
     def _cells(self, called: Mapping[str, str]) -> str:
-        """The right side of a view of the cells, by the names that their axes have."""
+        """Right side of a ``reindex`` view of the cells; ``called``: axis -> its current name."""
         new = [("z", self.apart)] if self.gemm.batch > 1 else []
         new += [("i", self.rows), ("j", self.columns)]
         return ", ".join(f"{axis} = {self._joined(of, called)}" for axis, of in new)
@@ -233,16 +235,16 @@ class MatrixView:
         return joined([called[short(self.total, d.it)] + d.said for d in digits])
 
     def _is_matrix(self, load: Load, lead: str, outer: Sequence[AxisDigit], inner: Sequence[AxisDigit]) -> bool:
-        """True when an operand is stored as the matrices are."""
+        """True if the operand is stored as a matrix (outer, inner), with the batch axis in front if it has one."""
         groups = [*([self.apart] if lead else []), outer, inner]
         whole = all(len(g) == 1 and not g[0].said for g in groups)
         return whole and identical(load.index, [g[0].it.var for g in groups])
 
 
 def matrix_view(total: Nest, made: str = "", precision: str = "fp32") -> MatrixView | None:
-    """The view of a sum of what two operands give, or None: it has other operands, or no rows or columns.
+    """View of a reduction over products of two operands; None if it has other operands, or no rows or columns.
 
-    made: the type of what is written in the end, where that is not the sums';  precision: of products of float32
+    made: dtype of the final result, if not that of the sums;  precision: of float32 products
     """
     updates = find(total.stage.body, Update)
     loads = {structure(x): x for x in total.loads if x.buffer not in total.writes}
@@ -259,9 +261,9 @@ def matrix_view(total: Nest, made: str = "", precision: str = "fp32") -> MatrixV
 
 
 def _of(total: Nest, a: Load, b: Load, made: str, ragged: bool) -> MatrixView | None:
-    """The view whose columns have the last axis of the result that is not apart.
+    """View with ``a`` and ``b`` in these roles, the result's last axis being a column; None if it does not fit.
 
-    ragged: the last group of an axis may have fewer iterations than others
+    ragged: True if the last group of an axis may be incomplete
     """
     apart, rows, columns = list[AxisDigit](), list[AxisDigit](), list[AxisDigit]()
     last: list[AxisDigit] | None = None
@@ -298,19 +300,21 @@ def _of(total: Nest, a: Load, b: Load, made: str, ragged: bool) -> MatrixView | 
 
 
 def _whole(digits: Sequence[AxisDigit]) -> tuple[AxisDigit, ...]:
-    """The axes that digits are of."""
+    """The complete axes of ``digits``."""
     return tuple(AxisDigit(d.it, "", most(d.it.extent)) for d in digits)
 
 
 def _operand_type(total: Nest, a: Load, b: Load) -> str:
-    """The type of the operands as engines know it: that of the sums, or the narrower one that is added up in it."""
+    """dtype of the operands for the engines: the narrow type whose products are accumulated in the sums' type, else
+    that type.
+    """
     kind, types = total.writes[0].dtype, {a.buffer.dtype, b.buffer.dtype}
     narrow = types.pop() if len(types) == 1 else kind
     return narrow if narrow != kind and accumulator(narrow) == kind else kind
 
 
 def multiplies(total: Nest) -> bool:
-    """True when a sum adds up products of two reads, each perhaps converted to the type of the sums first."""
+    """True if a reduction sums products of two loads, with conversions to the accumulator's type allowed."""
     (update,) = find(total.stage.body, Update)
     value = update.values[0]
     if update.combiner.name != "sum" or not isinstance(value, Binary) or value.op != "*":
@@ -319,20 +323,20 @@ def multiplies(total: Nest) -> bool:
 
 
 def _plain(load: Load, total: Nest) -> bool:
-    """True when terms are dimensions of their own."""
+    """True if no index of ``load`` mixes a reduction axis with others."""
     reduced = {it.var for it in total.reduced}
     return all(isinstance(i, Var) for i in load.index if uses(i, reduced))
 
 
 def _dimension(load: Load, it: Iter) -> int:
-    """The dimension of an operand that an axis moves along."""
+    """Number of the dimension of ``load`` that axis ``it`` moves along; 0 if none."""
     return next(iter(dims_along(load, it.var)), 0)
 
 
 def _together(load: Load, group: Sequence[AxisDigit], kept: int) -> int:
-    """The number of neighbours along joined axes that are contiguous in memory, from a multiple of it on.
+    """Contiguous, aligned elements of ``load`` along the fused axes ``group``.
 
-    kept: how many of an operand's last dimensions are those of what is stored
+    kept: number of the array's trailing dimensions that the stored source has
     """
     run, places = 1, list(zip(load.index, load.buffer.shape, strict=True))
     places = places[len(places) - kept :]

@@ -1,7 +1,8 @@
-"""Narrow: a product of one row or one column by a matrix, which reads nothing again but that; in tiles as wider ones
-are, next to its rows one by one, the way first that is expected to take least.
+"""Products of one row or column by a matrix (matrix-vector products): register or warp tiles compete with row
+reductions;
+the least modelled time comes first.
 
-Where an operand is a constant that is to be packed ahead, tiles come first: rows are read as they are stored.
+If an operand is a constant to be packed ahead of time, tiles come first, since row reductions do not pack.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from tensorir.target import Target
 
 
 def with_tiles(rows: Iterator[Part], graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
-    """Parts that go through rows, and, of a product of one row or column, its tiles among them."""
+    """Parts ``rows``, and for a matrix-vector product its tiles among them, by modelled seconds."""
     total = summed(graph, anchor, narrow=True)
     if total is None:
         yield from rows
@@ -29,7 +30,7 @@ def with_tiles(rows: Iterator[Part], graph: Graph, anchor: Nest, target: Target)
 
 
 def _expected(part: Part) -> float:
-    """Modelled seconds of a part's default; infinite without a model, or where nothing is legal on the target."""
+    """Modelled seconds of a part's default configuration; infinite if there is no model or no legal configuration."""
     try:
         space = part.space
         start = space.default

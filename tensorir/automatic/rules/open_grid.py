@@ -1,7 +1,7 @@
-"""Stream over several open extents: each has an axis of the grid, whose blocks end where it ends.
+"""Streaming over several symbolic extents: each gets a grid axis, whose blocks end at the extent given at launch.
 
-One loop over all cells has as many iterations as the largest extents give together: more blocks than a grid has room
-for, most of them in vain where a launch has small arrays.
+A single fused loop would have the product of the maximum extents: more blocks than a grid allows, most of them idle at
+launches with small arrays.
 """
 
 from __future__ import annotations
@@ -19,26 +19,28 @@ from tensorir.schedule.schedule import BaseSchedule
 from tensorir.target import Target
 
 MOST_IN_VAIN = 1 << 20
-"""Blocks of the largest extents, which a launch of small arrays takes a millisecond to pass."""
+"""Maximum blocks for the largest extents in one fused loop: idle ones cost a small launch about a millisecond."""
 CELLS = 1 << 10
-"""Cells of a block, at least."""
+"""Assumed cells per block."""
 
 
 def open_axes(anchor: Nest) -> int:
-    """The number of a stage's axes with an end set at launch, if the largest have too many cells for one loop."""
+    """Number of spatial axes with symbolic extents, if the maximum extents exceed one fused loop; else 0."""
     found = sum(bool(dims_in(it.extent)) for it in anchor.spatial)
     return found if found > 1 and anchor.cells > MOST_IN_VAIN * CELLS else 0
 
 
 def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
-    """The cells of one stage over several open extents."""
+    """Part for a stage with several symbolic extents."""
     if anchor.kind in ("map", "reduce") and (count := open_axes(anchor)):
         reason = f"{anchor.cells} cells at most, {count} of their axes end at dims"
         yield OpenPart(graph, anchor, target, reason=reason)
 
 
 class OpenPart(VectorPart):
-    """Cells in vectors along the last axis; knobs are those of ``VectorPart``."""
+    """Streaming part with one grid axis per symbolic extent, vectorized along the last axis; knobs as in
+    ``VectorPart``.
+    """
 
     @property
     def name(self) -> str:
@@ -46,7 +48,7 @@ class OpenPart(VectorPart):
 
     @functools.cached_property
     def flat(self) -> bool:
-        """True when cells are counted as one axis: never."""
+        """True if all cells form one fused axis: never for this part."""
         return False
 
     def _for_cores(self, s: BaseSchedule, rows: list[str], last: str, c: Config) -> tuple[str, str]:
@@ -65,8 +67,9 @@ class OpenPart(VectorPart):
 
 
 def bind_apart(s: BaseSchedule, loops: Sequence[str], inner: str, target: Target) -> None:
-    """Bind nested loops to axes of the grid, the longest three; a block does the iterations that an axis has no room
-    for, and those of other loops.
+    """Bind up to three nested loops, the longest ones, to grid axes.
+
+    A block iterates over other loops, and over iterations beyond a grid axis' limit.
     """
     longest = sorted(loops, key=lambda x: -extent_of(s, x))[:3]
     outer, rest = dict[str, str](), [x for x in loops if x not in longest]

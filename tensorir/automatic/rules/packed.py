@@ -1,4 +1,4 @@
-"""Operands that a tile keeps in another order, the axis of its lanes last, so that these read vectors of them."""
+"""Packing of an operand for register tiles: lane axis last, so that lanes load contiguous vectors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from tensorir.schedule.schedule import BaseSchedule
 
 
 def packable(reads: Reads, g: Group) -> bool:
-    """True when an operand of a sum is read at its axes as they are, at one place: it can be kept in another order."""
+    """True if the operand's indices are distinct plain axes and it is loaded once, so that it can be stored in another
+    order.
+    """
     loads = [x for x in reads.nest.loads if x.buffer is g.load.buffer]
     plain = [i for i in map(reads.arith.simplify, g.load.index) if reads.arith.linear(i).terms]
     own = {it.var for it in reads.nest.stage.iters}
@@ -18,8 +20,10 @@ def packable(reads: Reads, g: Group) -> bool:
 
 
 def pack(s: BaseSchedule, reads: Reads, g: Group, lane: Var, wide: str | None = None) -> str:
-    """Walk a sum as it is, with one operand in another order, and in another type if it is converted to that; the stage
-    that packs it.
+    """Reindex a sum to read the operand ``g`` in another order, lane axis last; return the name of the stage that packs
+    it.
+
+    wide: dtype to convert the packed operand to; None keeps its own
     """
     n, name = reads.nest, g.load.buffer.name
     short = {it.var: n.loops[it.var].removeprefix(f"{n.name}.") for it in n.stage.iters}

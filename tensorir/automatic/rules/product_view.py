@@ -1,4 +1,4 @@
-"""The view that makes a product of matrices of a sum: which of its axes are rows, columns, terms, or apart."""
+"""View of a reduction as a product of matrices, for CPU engines: its axes as rows, columns, terms and batch axes."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from tensorir.schedule.analysis import packed_names
 from tensorir.schedule.schedule import BaseSchedule
 
 FEW_COLUMNS = 32
-"""Neighbours that are joined with others to columns, wherever they are stored: they do not fill panels."""
+"""Columns below which further axes are fused to columns even if not contiguous: they do not fill a panel."""
 
 RUN = 16
-"""Terms that are worth a loop of their own."""
+"""Least terms of a separate inner reduction loop."""
 
 
 @dataclass(frozen=True)
 class ProductView:
-    """A sum as products of ``a`` and ``b``, by names of its axes: ``rows`` and ``columns`` (``joined``), ``terms``, and
-    those ``apart``, each of whose iterations is a product of its own.
+    """A reduction as products of ``a`` and ``b``, by axis names: ``rows``, ``columns`` (fused), ``terms``, ``apart``
+    (batch).
 
-    again: the read of ``b`` where both are of one array, and its axes: it gets a name of its own
+    again: the load of ``b`` -> its axes, if both operands are one array and ``b`` must be copied
     """
 
     gemm: Gemm
@@ -44,12 +44,12 @@ class ProductView:
     again: Mapping[str, str] = field(default_factory=dict)
 
     def with_constants(self, names: Sequence[str]) -> ProductView:
-        """The same, told which operands never change."""
+        """The same view with operands named in ``names`` marked for packing ahead of time."""
         a, b = (x in names for x in (self.product.a, self.product.b))
         return replace(self, gemm=replace(self.gemm, prepack=b, prepack_a=a)) if a or b else self
 
     def walked(self, s: BaseSchedule, total: Nest, epilogue: str) -> Product:
-        """Walk the sums, and what takes them, by rows and columns."""
+        """Reindex the sums and the epilogue by rows and columns; return the product with its stage names."""
         of, spatial = self.product, [short(total, it) for it in total.spatial]
         if self.again:
             every = [*spatial, *self.terms]
@@ -70,7 +70,7 @@ class ProductView:
         return of._replace(out=out)
 
     def _view(self, own: Sequence[str], spatial: Sequence[str] = ()) -> str:
-        """The right side of a view of the cells, by the names that their axes have."""
+        """Right side of a ``reindex`` view of the cells, with axes named ``own``."""
         axes = dict(zip(spatial or own, own, strict=True))
 
         def called(of: str) -> str:
@@ -85,13 +85,15 @@ class ProductView:
 
 
 def product_view(total: Nest) -> ProductView | None:
-    """The view of a sum of what two operands give, or None: it has other operands, or no rows or columns."""
+    """View of a reduction over two operands as a product; None if it has other operands, or no rows or columns."""
     return next((_viewed(total, *parts) for parts in _parts(total)), None)
 
 
 def turned_view(total: Nest, constants: Sequence[str] = ()) -> ProductView | None:
-    """The same product with its operands exchanged, where one is windows or the other one a constant: elements of the
-    first are loaded for all lanes where they are stored, panels of the other are packed, and results leave turned.
+    """View of a product with exchanged operands, A B -> (B^T A^T)^T, if one operand is windows or the other a constant.
+
+    Elements of the first are broadcast from where they are stored, panels of the other are packed, results are stored
+    transposed. None if it does not fit.
     """
     for parts in _parts(total):
         b, a, columns, _ = parts
@@ -107,8 +109,9 @@ def turned_view(total: Nest, constants: Sequence[str] = ()) -> ProductView | Non
 
 
 def in_groups(total: Nest) -> Nest | None:
-    """The same where an operand is one group's: the axis of groups and the one inside of a group, "k/4" and "k%4", in
-    place of k; None where none is.
+    """The nest with an axis k split into group k/4 and index k%4 in the group, if an operand depends on the group
+    alone; None
+    if none does.
     """
     for n, it in enumerate(total.stage.iters):
         sizes = {size for x in total.loads if (size := alike(x, it.var)) > 1}
@@ -119,7 +122,7 @@ def in_groups(total: Nest) -> Nest | None:
 
 
 def _split(total: Nest, n: int, each: int) -> Nest:
-    """The nest with its axis ``n`` in two, the inner one of ``each`` iterations."""
+    """The nest with axis ``n`` split in two; the inner one has ``each`` iterations."""
     stage, axes, it = total.stage, [*total.axes], total.stage.iters[n]
     sizes = {"/": most(it.extent) // each, "%": each}
     made = [Iter(Var(it.var.name + x, "index"), Const(size, "index"), it.axis) for x, size in sizes.items()]
@@ -132,7 +135,7 @@ def _split(total: Nest, n: int, each: int) -> Nest:
 
 
 class _Simplified(Rewriter):
-    """Places, simplified."""
+    """Rewriter that simplifies index expressions."""
 
     def __init__(self, ranges: Arith) -> None:
         super().__init__()
@@ -143,13 +146,15 @@ class _Simplified(Rewriter):
 
 
 def _windows(total: Nest, load: Load, rows: Sequence[Iter]) -> bool:
-    """True when an index of an operand moves with rows and with terms."""
+    """True if some index of ``load`` depends on both a row axis and a reduction axis (a sliding window)."""
     terms, cells = ({it.var for it in axes if most(it.extent) > 1} for axes in (total.reduced, rows))
     return any(uses(index, terms) and uses(index, cells) for index in load.index)
 
 
 def _parts(total: Nest) -> Iterator[tuple[Load, Load, list[Iter], list[Iter]]]:
-    """The operands of a product, its rows and its columns: the last axes of the result, which ``b`` alone has."""
+    """(a, b, rows, columns) of each way to see a sum as a product; columns are trailing axes of the result that only
+    ``b`` has.
+    """
     updates = find(total.stage.body, Update)
     loads = {structure(x): x for x in total.loads if x.buffer not in total.writes}
     if not total.constant or len(updates) != 1 or len(total.writes) != 1 or len(loads) != 2:
@@ -164,7 +169,7 @@ def _parts(total: Nest) -> Iterator[tuple[Load, Load, list[Iter], list[Iter]]]:
 
 
 def _sides(total: Nest, a: Load, b: Load) -> tuple[list[Iter], list[Iter]]:
-    """The rows and the columns of a product whose columns are the last axes of the result, which ``b`` alone has."""
+    """Rows (axes of ``a`` alone) and columns (trailing result axes of ``b`` alone)."""
     on_a, on_b = total.along(a), total.along(b)
     cells = [it for it in total.spatial if most(it.extent) > 1 or not total.reuses]  # narrow: all that there is
     rows = [it for it in cells if it in on_a and it not in on_b]
@@ -184,7 +189,7 @@ def _sides(total: Nest, a: Load, b: Load) -> tuple[list[Iter], list[Iter]]:
 def _viewed(
     total: Nest, a: Load, b: Load, rows: Sequence[Iter], columns: Sequence[Iter], turned: bool = False
 ) -> ProductView:
-    """The view of such rows and columns; ``turned``: of results that are stored along the rows."""
+    """The view with the given rows and columns; ``turned``: True if results are stored along the rows."""
     on_a, on_b = total.along(a), total.along(b)
     apart = [it for it in total.spatial if it not in rows and it not in columns]
     outer = [f"z{n}" for n in range(len(apart))]
@@ -204,7 +209,7 @@ def _viewed(
 
 
 def _joint(total: Nest, load: Load, columns: Sequence[Iter]) -> int:
-    """Columns that are next to each other in an operand."""
+    """Number of columns contiguous in ``load``: the product of the innermost column extents."""
     first = len(columns) - 1
     while first > 0 and _together(total, load, columns[first - 1], columns[first]):
         first -= 1
@@ -212,7 +217,9 @@ def _joint(total: Nest, load: Load, columns: Sequence[Iter]) -> int:
 
 
 def _runs(total: Nest, every: bool) -> tuple[int, ...]:
-    """Terms along the last axes of them, long enough to be a loop, where these are not all; ``every``: each axis is."""
+    """Extents of inner reduction loops: one of at least ``RUN`` terms if it is not all; with ``every``, each axis but
+    the first.
+    """
     sizes = [n for it in total.reduced if (n := most(it.extent)) > 1]
     if every:
         return tuple(sizes[1:])
@@ -225,7 +232,7 @@ def _runs(total: Nest, every: bool) -> tuple[int, ...]:
 
 
 def _problem(total: Nest, a: Load, b: Load, rows: Sequence[Iter], columns: Sequence[Iter]) -> tuple[Gemm, str | None]:
-    """The product as the engines know it, and the type that packed operands are converted to."""
+    """The product for the engines, and the dtype packed operands are converted to (None for no conversion)."""
     kind, types = total.writes[0].dtype, {a.buffer.dtype, b.buffer.dtype}
     narrow = types.pop() if len(types) == 1 else kind
     widened = narrow != kind and accumulator(narrow) == kind and all(total.converts(x.buffer, kind) for x in (a, b))
@@ -235,7 +242,7 @@ def _problem(total: Nest, a: Load, b: Load, rows: Sequence[Iter], columns: Seque
 
 
 def innermost(load: Load, group: Sequence[Iter], total: Nest) -> bool:
-    """True when neighbours in memory of an operand are neighbours along an axis of ``group``."""
+    """True if adjacent elements of ``load`` in memory are adjacent along an axis of ``group``."""
     for index in reversed(load.index):
         on = [it for it in total.stage.iters if most(it.extent) > 1 and uses(index, {it.var})]
         if on:
@@ -244,7 +251,9 @@ def innermost(load: Load, group: Sequence[Iter], total: Nest) -> bool:
 
 
 def _together(total: Nest, load: Load, outer: Iter, inner: Iter) -> bool:
-    """True when an operand holds all of ``inner`` for one iteration of ``outer``, and then for the next."""
+    """True if ``outer`` and ``inner`` index adjacent dimensions of ``load`` and ``inner`` covers its whole
+    dimension.
+    """
     longer = [it for it in total.stage.iters if most(it.extent) > 1]
     on = [tuple(it for it in longer if uses(index, {it.var})) for index in load.index]
     places = zip(on, on[1:], load.buffer.shape[1:], strict=False)
@@ -252,10 +261,10 @@ def _together(total: Nest, load: Load, outer: Iter, inner: Iter) -> bool:
 
 
 def short(nest: Nest, it: Iter) -> str:
-    """The name of an axis within its stage."""
+    """Name of an axis without its stage's prefix."""
     return nest.loops[it.var].removeprefix(f"{nest.name}.")
 
 
 def joined(axes: Sequence[str]) -> str:
-    """Axes in one, as a view says it."""
+    """Axes fused to one, as text of a ``reindex`` view: "(a, b)"."""
     return axes[0] if len(axes) == 1 else f"({', '.join(axes)})"

@@ -1,4 +1,4 @@
-"""Common code of rules for products of matrices: the sum that they claim, its epilogue, and the engine for it."""
+"""Common base of rules for matrix products: the reduction they claim, its epilogue, and the engine's knobs."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ E = TypeVar("E", bound=Tile[Gemm])
 
 
 def summed(graph: Graph, anchor: Nest, narrow: bool = False) -> Nest | None:
-    """The sum with reuse that ends with a stage: itself, or what it reads one to one as the only reader.
+    """The reduction with operand reuse that ``anchor`` is, or reads elementwise as its only reader; None if there is
+    none.
 
-    narrow: of the sums that are products of one row or one column instead
+    narrow: True for products of one row or one column instead
     """
 
     def suits(nest: Nest) -> bool:
@@ -40,7 +41,7 @@ def summed(graph: Graph, anchor: Nest, narrow: bool = False) -> Nest | None:
 
 
 def is_narrow(nest: Nest) -> bool:
-    """True when a sum is a product of two matrices, stored as such, one of which has a single row or column."""
+    """True if a reduction is a product of two stored matrices, one of which has a single row or column."""
     if nest.kind != "reduce" or nest.reuses or len(nest.reduced) != 1:
         return False
     loads = {structure(x): x for x in nest.loads if x.buffer not in nest.writes}.values()
@@ -51,22 +52,22 @@ def is_narrow(nest: Nest) -> bool:
 
 
 def _in_step(reader: Nest, made: Nest) -> bool:
-    """True when each cell of a map reads the one cell of ``made`` at the same place."""
+    """True if each cell of the map ``reader`` reads only the cell of ``made`` at its own indices."""
     own = tuple(it.var for it in reader.spatial)
     return all(identical(x.index, own) for x in reader.loads if x.buffer in made.writes)
 
 
 def spread(values: Sequence[object], first: object, most: int) -> list[object]:
-    """At most so many of the values of a knob, ``first`` in front, and the others evenly from what there is."""
+    """At most ``most`` values of a knob: ``first``, then evenly spaced others."""
     others = [v for v in values if v != first]
     kept = min(most - 1, len(others))
     return [first, *(others[n * len(others) // kept] for n in range(kept))]
 
 
 class ProductPart(Part, Generic[E]):
-    """A product of matrices, by an engine whose knobs are its own.
+    """A matrix product as a part with the knobs of an engine.
 
-    values: how many values of each knob are searched where other parts of a schedule have knobs as well
+    values: maximum number of values per knob when other parts have knobs too
     """
 
     rule = "tile"
@@ -80,18 +81,18 @@ class ProductPart(Part, Generic[E]):
 
     @property
     def epilogue(self) -> str:
-        """The stage that takes the sums one to one; "" where there is none."""
+        """Name of the elementwise stage that reads the sums; "" if there is none."""
         return self.anchor.name if self.anchor is not self.total else ""
 
     @cached_property
     def every(self) -> Mapping[str, Sequence[object]]:
-        """The engine's knobs with all their values."""
+        """All knobs of the engine with all their values."""
         return self.engine.knobs(self.p, self.target)
 
     @cached_property
     @abstractmethod
     def first(self) -> Config:
-        """The start of the engine; empty where nothing is legal."""
+        """Default configuration of the engine; empty if none is legal."""
 
     def knobs(self) -> Mapping[str, Sequence[object]]:
         first = self.first
@@ -109,4 +110,4 @@ class ProductPart(Part, Generic[E]):
 
     @abstractmethod
     def expected(self) -> Callable[[Config], float] | None:
-        """The seconds that the engine's model expects."""
+        """Cost model of the engine, configuration -> seconds; None if it has none."""

@@ -1,4 +1,4 @@
-"""The reads of a register tile of cells: vectors along the axis of lanes, and those that its cells have in common."""
+"""Cost of a register tile's loads on a CPU: vectors along the lane axis, loads shared by the tile's cells, borders."""
 
 from __future__ import annotations
 
@@ -17,23 +17,24 @@ from tensorir.ir.tree import Axis, Binary, Expr, Iter, Load, Select, Var
 from tensorir.ir.visit import find, uses
 
 PORT_BYTES = 32
-"""Bytes of a load, of which a core does two a cycle."""
+"""Bytes of one load; a core issues two per cycle."""
 MULTIPLY = 0.35
-"""Cycles of an operation on vectors, of which a core does two a cycle, a faster one than cycles are of."""
+"""Cycles of a vector operation; a core issues two per cycle, at a clock above the nominal one."""
 ELEMENT_CYCLES = 0.75
-"""Cycles of an element that is read alone."""
+"""Cycles of a scalar load into one lane."""
 BROADCAST, LOAD, PICK = 0.2, 0.5, 1.0
-"""Cycles of an element for all lanes, which mostly stays in a register from tile to tile; of ``PORT_BYTES`` next to
-each other; and of every second element of twice as many.
+"""Cycles of a broadcast element, mostly kept in a register between tiles; of a contiguous ``PORT_BYTES``; of every
+second
+element of twice as many bytes.
 """
 PICKED_LANES = 8
-"""Lanes up to which a vector of some elements at a border is two loads and a shuffle."""
+"""Maximum lanes for which a partial vector at a border costs two loads and a shuffle."""
 END_TILES = 4
-"""Tiles at each end of an axis that are looked at for conditions."""
+"""Tiles examined at each end of an axis for border conditions."""
 
 
 class Reads:
-    """The reads of a nest: its loads by array, those of one shape together, in linear forms of its axes."""
+    """The loads of a nest, grouped by array and shape, as linear forms of its axes."""
 
     def __init__(self, nest: Nest) -> None:
         self.nest = nest
@@ -41,25 +42,27 @@ class Reads:
 
     @cached_property
     def groups(self) -> list[Group]:
-        """The loads that differ by constants only, as one."""
+        """Loads that differ only by constants, as one group each."""
         return groups([x for x in self.nest.loads if x.buffer not in self.nest.writes], self.arith)
 
     @cached_property
     def computed(self) -> float:
-        """Cycles of what a vector of cells, or a term of it, is computed by, away from borders."""
+        """Cycles of the arithmetic of one vector of cells, or of one term, away from borders."""
         places = sum(_asks_places(x.cond) for x in find(self.nest.stage.body, Select))
         return MULTIPLY * max(1, self.nest.values - places) + called(self.nest)
 
     def shares(self, var: Var) -> bool:
-        """True when neighbours along an axis have something in common, in windows or because both read it."""
+        """True if adjacent cells along axis ``var`` have elements in common: overlapping windows, or an operand
+        independent of it.
+        """
         return any(g.shared(reduced(self.nest), var) for g in self.groups)
 
     def cycles(
         self, lane: Var, lanes: int, vectors: int, sizes: Mapping[Var, int], packed: Sequence[Group] = ()
     ) -> float:
-        """Cycles of the loads of a tile, over the iterations ``sizes`` of its other axes and of unrolled terms.
+        """Cycles of all loads of a tile with extents ``sizes`` along axes other than the lanes.
 
-        packed: those whose lanes are neighbours in the order that they are kept in
+        packed: operands stored with the lane axis last
         """
         return sum(_cycles(g, lane, lanes, vectors, g in packed) * g.places(sizes) for g in self.groups)
 
@@ -78,14 +81,17 @@ def _cycles(g: Group, lane: Var, lanes: int, vectors: int, packed: bool) -> floa
 
 
 def picked(load: Load, lane: Var, lanes: int) -> float:
-    """Cycles of every second element of a row for a vector; 0 where the lanes of a load are neighbours, or alike."""
+    """Cycles to load every second element of a row into a vector; 0 for contiguous or uniform lanes."""
     if not load.index or slope(load.index[-1], lane) != 2:
         return 0.0
     return 1.5 if lanes <= PICKED_LANES else ELEMENT_CYCLES * lanes
 
 
 def decisions(nest: Nest) -> list[tuple[Expr, ...]]:
-    """Conditions on a cell's place: comparisons of which one has to be known for a tile to have no condition."""
+    """Index conditions of a stage, from Selects and clamps: tuples of comparisons, one of which must be known for the
+    condition
+    to vanish.
+    """
     found: list[tuple[Expr, ...]] = [(c,) for x in find(nest.stage.body, Select) for c in _comparisons(x.cond)]
     clamps = (x for x in find(nest.stage.body, Binary) if x.op in ("min", "max") and x.dtype == "index")
     found += [(binary("<=", x.a, x.b), binary("<=", x.b, x.a)) for x in clamps]
@@ -101,10 +107,10 @@ def _comparisons(cond: Expr) -> Iterator[Expr]:
 
 
 def borders(nests: list[tuple[Nest, Iter]], tiles: list[tuple[int, int]]) -> tuple[int, int] | None:
-    """The first tile along an axis whose conditions are decided, and the one after the last; of few tiles the number of
-    them where none is; None where cuts make no difference.
+    """(first, end) of the interior tiles along an axis, whose conditions are all decided at compile time.
 
-    nests: stages with the axis in each;  tiles: where each begins, and ends
+    nests: (stage, its axis);  tiles: (start, end) of each tile
+    (count, count) if there are few tiles and no interior one; None if cutting the loop does not help.
     """
     asked = [(nest, it, d) for nest, it in nests for d in decisions(nest) if any(uses(c, {it.var}) for c in d)]
     if not asked:
@@ -122,7 +128,7 @@ def borders(nests: list[tuple[Nest, Iter]], tiles: list[tuple[int, int]]) -> tup
 
 
 def _asks_places(cond: Expr) -> bool:
-    """True when a condition is about places alone, so that tiles away from borders do not ask it."""
+    """True if a condition depends on indices alone, so that interior tiles do not evaluate it."""
     return not find(cond, Load) and any(True for _ in _comparisons(cond))
 
 
@@ -132,5 +138,5 @@ def _decided(nest: Nest, it: Iter, comparisons: tuple[Expr, ...], tile: tuple[in
 
 
 def reduced(nest: Nest) -> dict[Var, int]:
-    """The extents of the axes of terms."""
+    """Variable of each reduction axis -> extent."""
     return {it.var: most(it.extent) for it in nest.stage.iters if it.axis is Axis.REDUCE}

@@ -1,6 +1,6 @@
-"""An image for windows of narrow floats: padded and widened once, in block memory.
+"""Staged image for sliding windows over narrow floats on a CPU: padded and widened to float32 once per block.
 
-To convert an element takes longer than what is done with it, and windows read each one many times.
+Converting an element costs more than the multiply-add, and windows read each element many times.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from tensorir.ir.visit import find
 from tensorir.schedule.schedule import BaseSchedule
 
 NEIGHBOURS = 8
-"""Cells that are looked at for what they read in common: taps and windows may be some steps apart."""
+"""Adjacent cells examined for common reads: windows with stride or dilation overlap only some cells apart."""
 MOST_CUTS = 4
-"""Parts of a row of an image that conditions tell apart."""
+"""Maximum pieces of an image row that its padding conditions make."""
 
 
 @dataclass(frozen=True)
 class Image:
-    """The loads of an array that are staged, in the type ``wide``; ``made``: the map that only they read, if any."""
+    """Loads of an array that is staged in dtype ``wide``; ``made``: the map that produces it only for them, or None."""
 
     group: Group
     wide: str | None
     made: Nest | None
 
     def stage(self, s: BaseSchedule) -> str:
-        """Keep it in the type of the sums; the stage that makes it."""
+        """Make a stage that holds the image in the sums' dtype; return its name."""
         name = self.made.name if self.made else s.stage_in(self.group.load.buffer.name, "root", "global").name
         own = [str(x).removeprefix(f"{name}.") for x in s.loops(name)]
         axes = ", ".join(own)
@@ -44,7 +44,10 @@ class Image:
         return name
 
     def keep(self, s: BaseSchedule, name: str, block: str, lanes: int) -> None:
-        """Make what a block reads of it there: in vectors, or cut where conditions change along a row."""
+        """Compute the block's part of the image at loop ``block`` in shared scope, vectorized, and cut where conditions
+        along a row
+        change.
+        """
         s.set_scope(name, "shared").compute_at(name, block)
         loops = [x for x in s.index.above(s.index.stages[name]) if x.var.name.startswith(f"{name}.")]
         asked = [self._changes(axis) for axis in range(len(loops))]
@@ -55,14 +58,14 @@ class Image:
             s.vectorize(s.split(loops[-1].var.name, [None, lanes], tail="shift")[1])
 
     def _whole(self, axis: int, extent: Expr) -> bool:
-        """True when a block reads all along an axis."""
+        """True if a block reads the whole extent along an axis."""
         return isinstance(extent, Const) and as_int(extent) == self._extent(axis)
 
     def _extent(self, axis: int) -> int:
         return most(self.group.load.buffer.shape[axis])
 
     def _changes(self, axis: int) -> list[int]:
-        """The places along an axis where a condition of the map changes."""
+        """Indices along an axis where a condition of the map ``made`` changes its value."""
         if self.made is None:
             return []
         it = self.made.spatial[axis]
@@ -71,13 +74,16 @@ class Image:
         return [x for x in range(1, len(known)) if known[x] != known[x - 1]]
 
     def elements(self, nest: Nest, cells: Mapping[Var, int]) -> int:
-        """Elements of it that so many cells along each axis read."""
+        """Number of image elements read by ``cells`` cells along each axis."""
         return math.prod(self.group.box({**reduced(nest), **cells}))
 
 
 def image_of(graph: Graph, reads: Reads, narrow: bool = True) -> Image | None:
-    """The one array that windows of a sum read again for neighbours, and convert element by element where it is
-    ``narrow``; None where there is none, or others read it.
+    """The single array read by overlapping windows and widened elementwise, to be staged; None if there is none or it
+    has
+    other readers.
+
+    narrow: False to accept arrays that need no widening
     """
     nest = reads.nest
     found = [g for g in reads.groups if _slides(nest, g) and (widened(nest, g.load) or not narrow)]
@@ -92,14 +98,16 @@ def image_of(graph: Graph, reads: Reads, narrow: bool = True) -> Image | None:
 
 
 def _slides(nest: Nest, g: Group) -> bool:
-    """True when an index moves with an axis of cells and one of terms, so that neighbours read the same."""
+    """True if an index depends on both a cell axis and a reduction axis, so that adjacent cells read common
+    elements.
+    """
     cells, terms = ({it.var for it in axes if most(it.extent) > 1} for axes in (nest.spatial, nest.reduced))
     moves = any(cells & set(f.terms) and terms & set(f.terms) for f in g.forms)
     return moves and any(g.shared(reduced(nest), var, NEIGHBOURS) for var in cells)
 
 
 def widened(nest: Nest, load: Load) -> str | None:
-    """The type to which a sum converts all that it reads of an array of narrow floats; None where it does not."""
+    """dtype to which a sum converts every load of an array of narrow floats; None if it does not."""
     kind = load.buffer.dtype
     wide = accumulator(kind) if is_float(kind) else None
     return wide if wide is not None and nest.converts(load.buffer, wide) else None

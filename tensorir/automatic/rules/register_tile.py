@@ -1,8 +1,8 @@
-"""Register tile, on CPUs: cells that share what they read, in windows or otherwise, and are no product of matrices.
+"""Register tiles on CPUs for stages with overlapping reads that are no matrix products.
 
-Convolutions in groups and by channel, stencils, sums of three operands: vectors of cells along one axis, some rows of
-them in registers, the terms inside, so that what neighbours have in common is loaded once. Loops over tiles are cut
-where the conditions of padding end, so that only the tiles at the borders ask them.
+Grouped and depthwise convolutions, stencils, sums of three operands: vectors of cells along one axis, several rows of
+them in registers, reduction loops inside, so that common elements are loaded once. Loops over tiles are cut where
+padding conditions end, so that only border tiles evaluate them.
 """
 
 from __future__ import annotations
@@ -29,29 +29,29 @@ from tensorir.target import Target
 from tensorir.tune.legal import Predicate
 
 TAPS = 32
-"""Terms that are written out; longer sums keep loops over their outer axes."""
+"""Maximum terms that are unrolled; longer sums keep loops over their outer axes."""
 CROWDED_SUMS = 48.0
-"""Sums of a tile beyond ``SUMS`` with which it takes twice as long: what they read leaves the registers."""
+"""Accumulators beyond ``SUMS`` at which a tile takes twice as long, since loaded values spill."""
 LOADED = 0.7
-"""Cycles of loads, over those of two loads a cycle: clocks are faster than the one that times are for."""
+"""Load cycles relative to two loads per cycle at the nominal clock; real clocks are faster."""
 COLUMN_SHARE = 0.02
-"""Share by which a tile of rows and columns takes longer for each of its columns but the first."""
+"""Relative slowdown of a two-dimensional tile per column beyond the first."""
 SPARE_REGISTERS = 4
-"""Vector registers that hold no sums."""
+"""Vector registers not used for accumulators."""
 BLOCK_CYCLES = 290.0
-"""Cycles of one more block."""
+"""Cycles of overhead per block."""
 TILE_CYCLES = 6.0
-"""Cycles of a tile besides its terms."""
+"""Cycles of overhead per tile."""
 PACK_CYCLES = 1.0
-"""Cycles of a cell that a block packs."""
+"""Cycles per cell packed by a block."""
 STAGE_CYCLES = 8.0
-"""Cycles of an element of an image that a block widens."""
+"""Cycles per image element that a block widens."""
 CHAIN = 4.0
-"""Cycles after which a sum can take its next term."""
+"""Cycles between dependent additions to one accumulator."""
 
 
 def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
-    """Cells of a stage that share what they read, with the sums that it alone reads."""
+    """Part for a stage whose cells read common elements, together with the sums that only it reads."""
     if target.kind != "cpu" or not anchor.constant or len(anchor.writes) != 1:
         return
     sums = [graph.nests[name] for name in _sums(graph, anchor)]
@@ -64,17 +64,18 @@ def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
 
 
 def _sums(graph: Graph, anchor: Nest) -> tuple[str, ...]:
-    """The sums that end with a stage: itself, or those that it reads one to one as the only reader."""
+    """Names of the reductions that ``anchor`` is, or reads elementwise as their only reader."""
     if anchor.kind == "reduce":
         return (anchor.name,)
     return windows(graph, anchor, again=True)
 
 
 class RegisterPart(Part):
-    """Tiles of ``rows`` x ``several`` x ``vectors`` of ``lanes`` cells in registers; ``block``: cells of a block;
-    ``pack``: operands in another order by blocks (0), or by kernels of their own (1).
+    """Register tiles of ``rows`` x ``several`` x ``vectors`` of ``lanes`` cells; ``block``: cells per block; ``pack``:
+    operands
+    are packed by each block (0) or by a separate kernel (1).
 
-    rows, several: along the two axes whose neighbours share most of what they read
+    rows, several: sizes along the two axes with the most common reads
     """
 
     rule = "tile"
@@ -99,23 +100,23 @@ class RegisterPart(Part):
 
     @property
     def terms(self) -> int:
-        """Terms of a cell's longest sum."""
+        """Terms of the longest sum."""
         return max(n.size(n.reduced) for n in self.readers)
 
     @cached_property
     def cells(self) -> tuple[Iter, ...]:
-        """The axes of cells."""
+        """Spatial axes of the anchor."""
         return self.anchor.spatial
 
     @cached_property
     def lane(self) -> int:
-        """The axis along which lanes go: the last one that is long enough."""
+        """Number of the axis that lanes are along: the last one with several iterations."""
         long = [n for n, it in enumerate(self.cells) if most(it.extent) > 1]
         return long[-1] if long else 0
 
     @cached_property
     def shared(self) -> list[int]:
-        """The axes of rows: at most two, those first along which least is loaded."""
+        """Numbers of at most two axes for the tile's rows, the one with the fewest load cycles first."""
         found = []
         for n, it in enumerate(self.cells):
             if n != self.lane and most(it.extent) > 1 and any(self._shares(r, n) for r in self.reads):
@@ -126,7 +127,7 @@ class RegisterPart(Part):
         return reads.shares(reads.nest.spatial[axis].var)
 
     def _loaded(self, axis: int) -> float:
-        """Cycles of loads of a tile of four along an axis."""
+        """Load cycles of a tile of four cells along an axis."""
         return sum(self._loads(r, 8, 1, {axis: 4}) for r in self.reads)
 
     def _loads(self, reads: Reads, lanes: int, vectors: int, tile: Mapping[int, int]) -> float:
@@ -136,7 +137,7 @@ class RegisterPart(Part):
 
     @property
     def suits(self) -> bool:
-        """True when vectors pay, and neighbours share something."""
+        """True if vectors are long enough and adjacent cells read common elements."""
         lengths = [most(it.extent) for it in self.cells]
         if not lengths or lengths[self.lane] < 4 or not all(len(n.spatial) == len(self.cells) for n in self.readers):
             return False
@@ -148,19 +149,19 @@ class RegisterPart(Part):
         return bool(self.shared) or any(self._slides(n, it, self.lane) for n in self.sums for it in n.reduced)
 
     def _scattered(self, reads: Reads, g: Group) -> bool:
-        """True when lanes read far apart, by an operand that is not packed."""
+        """True if lanes would load an operand from distant addresses and it cannot be packed."""
         lane = reads.nest.spatial[self.lane].var
         step = g.step(lane)
         near = grouped([g.load], lane) > 1 if step is None else abs(step) <= 4
         return not near and not self._packable(reads, g)
 
     def _packable(self, reads: Reads, g: Group) -> bool:
-        """True when an operand of a sum is read at its axes as they are: it can be kept in another order."""
+        """True if the operand can be stored in another order, see ``packable``; only for a single sum."""
         return len(self.sums) == 1 and reads.nest is self.sums[0] and packable(reads, g)
 
     @cached_property
     def packed(self) -> list[Group]:
-        """The operands that are packed, so that lanes read vectors of them."""
+        """Operands to pack, so that lanes load contiguous vectors."""
         if not self.sums:
             return []
         reads = self.reads[0]
@@ -169,7 +170,7 @@ class RegisterPart(Part):
 
     @property
     def ahead(self) -> bool:
-        """True when all packed operands are constants, which a kernel of its own packs once."""
+        """True if all packed operands are constants, packed once ahead of time by a separate kernel."""
         return bool(self.packed) and all(g.load.buffer.name in self.graph.wishes.constants for g in self.packed)
 
     # -- the space
@@ -206,7 +207,7 @@ class RegisterPart(Part):
         return 4 * self._staged(self._walked(c)) <= BLOCK_BYTES
 
     def _staged(self, walk: Walk) -> int:
-        """Elements of the image of a block."""
+        """Elements of the staged image per block; 0 without one."""
         nest = self.readers[0]
         return self.image.elements(nest, walk.cells(nest)) if self.image else 0
 
@@ -230,7 +231,9 @@ class RegisterPart(Part):
         return self._seconds
 
     def _seconds(self, c: Config) -> float:
-        """Cycles of tiles, by what they load and multiply; bytes from memory; blocks, and cores without one."""
+        """Modelled seconds of a configuration: loads and arithmetic of tiles, memory traffic, block overhead, idle
+        cores.
+        """
         walk = self._walked(c)
         tiles = math.prod(share.blocks * share.each for share in walk.shares)
         cycles = tiles * self._tile_cycles(c["lanes"], c["vectors"], tuple(self._tile(c).items())) * walk.at_borders
@@ -242,7 +245,7 @@ class RegisterPart(Part):
         return on_cores(self.target, cycles, moved, blocks)
 
     def _packed_cells(self, walk: Walk) -> int:
-        """Cells of packed operands of a block."""
+        """Cells of packed operands per block."""
         nest = self.readers[0]
         return sum(math.prod(g.box({**reduced(nest), **walk.cells(nest)})) for g in self.packed)
 
@@ -296,7 +299,7 @@ class RegisterPart(Part):
         return {}
 
     def _walked(self, c: Config) -> Walk:
-        """The walk of a configuration, as the model asks about it."""
+        """Cached ``Walk`` of a configuration, for the cost model."""
         key = (*self._tile(c).values(), c["lanes"], c["vectors"], c["block"])
         if key not in self._walks:
             self._walks[key] = self._walk(c)
@@ -311,12 +314,15 @@ class RegisterPart(Part):
 
     @cached_property
     def _apart(self) -> list[int]:
-        """The axes that no windows of an image move along: blocks that share them out widen nothing twice."""
+        """Axes that no window moves along: blocks distributed along them widen no element twice."""
         moved = {v for f in self.image.group.forms if len(f.terms) > 1 for v in f.terms} if self.image else set()
         return [n for n, it in enumerate(self.readers[0].spatial) if self.image and it.var not in moved]
 
     def _slides(self, n: Nest, term: Iter, axis: int | None = None) -> bool:
-        """True when an axis of terms moves as one of cells does, so that neighbours along that read the same."""
+        """True if a reduction axis and a cell axis (``axis``, or any) move along one index, so that adjacent cells read
+        common
+        elements.
+        """
         cells = {it.var for it in n.spatial if axis is None or it is n.spatial[axis]}
         reads = self.reads[self.sums.index(n)]
         return any(term.var in f.terms and cells & set(f.terms) for g in reads.groups for f in g.forms)
@@ -331,7 +337,7 @@ class RegisterPart(Part):
         s.vectorize(s.split(last, [None, lanes], tail="shift")[1])
 
     def _summed(self, s: BaseSchedule, n: Nest, c: Config) -> None:
-        """A register tile of sums: terms outside, the rows and vectors of the tile written out."""
+        """Schedule one sum of the register tile: reduction loops outside, rows and vectors of the tile unrolled."""
         windows = [it for it in n.reduced if self._slides(n, it)]
         order = [*(it for it in n.reduced if it not in windows), *windows]
         terms = [n.loops[it.var] for it in order]

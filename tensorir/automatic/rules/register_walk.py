@@ -1,4 +1,6 @@
-"""The walk over a register tile's cells: blocks, tiles within a block, rows and vectors, and cuts at borders."""
+"""Loop structure of register tiles on a CPU: blocks, tiles in a block, rows and vectors, and cuts at padding
+borders.
+"""
 
 from __future__ import annotations
 
@@ -17,18 +19,18 @@ from tensorir.ir.visit import uses
 from tensorir.schedule.schedule import BaseSchedule
 
 BODIES = 12
-"""Copies of a tile's text that cuts at borders may make."""
+"""Maximum copies of the tile's code made by cuts at borders."""
 TILES_WITH_ENDS = 4
-"""Tiles of a block of which the first and the last may have conditions."""
+"""Least tiles per block for which the block's first and last tile are cut off."""
 TIMES_MORE_BLOCKS = 8
-"""Times as many blocks as wanted, where each is one tile and knows its borders."""
+"""Factor by which blocks of one tile each, with statically known borders, may exceed the wanted number."""
 AT_ROWS, AT_LANES, AT_LANES_ALONE = 0.2, 0.5, 3.0
-"""Share by which a tile at a border takes longer, for conditions of rows and of lanes, and of lanes read one by one."""
+"""Relative slowdown of a border tile: by conditions on rows, on lanes, and on lanes that are loaded one by one."""
 Spans = list[tuple[int, int]]
 
 
 class Share(NamedTuple):
-    """An axis in ``blocks`` (1: not shared out) of ``each`` tiles."""
+    """Division of an axis into ``blocks`` (1: not distributed) of ``each`` tiles."""
 
     blocks: int
     each: int
@@ -36,10 +38,11 @@ class Share(NamedTuple):
 
 @dataclass
 class Walk:
-    """The loops over cells: ``blocks`` outside, ``inside`` a block, the innermost of them over register tiles.
+    """Loops over the cells of a register-tiled stage: ``blocks`` outside, ``inside`` a block; the innermost is over
+    tiles.
 
-    nests: the stages that read, and the one that writes;  sizes: cells of a tile along each axis;  lane: the axis of
-    lanes;  lanes, vectors: its two factors;  wanted: blocks;  first: axes that are shared out before others
+    nests: reading stages and the writing one;  sizes: axis -> cells of a tile;  lane: number of the lane axis
+    lanes, vectors: factors of the tile along it;  wanted: number of blocks;  first: axes to distribute first
     """
 
     nests: Sequence[Nest]
@@ -56,11 +59,14 @@ class Walk:
 
     @property
     def tile(self) -> str:
-        """The loop whose iterations are register tiles."""
+        """Name of the loop over register tiles."""
         return (self.inside or self.blocks)[-1]
 
     def walk(self, s: BaseSchedule, own: Sequence[str], order: Sequence[int]) -> None:
-        """Split and order the loops ``own`` of what writes the cells; ``order``: the axes of rows, outer ones first."""
+        """Split and reorder the loops ``own`` of the writing stage, unroll rows, vectorize lanes.
+
+        order: axes of the tile's rows, outer ones first
+        """
         for axis, (loop, share) in enumerate(zip(own, self.shares, strict=True)):
             if share.blocks > 1 < share.each:
                 self._shared_out(s, axis, loop, share.each)
@@ -78,7 +84,7 @@ class Walk:
 
     @cached_property
     def shares(self) -> list[Share]:
-        """The division of each axis into blocks: outer ones first, until there are as many blocks as wanted."""
+        """Division of each axis into blocks, outer axes first until there are ``wanted`` blocks."""
         shares, made = dict[int, Share](), 1
         for axis in sorted(range(len(self.nests[0].spatial)), key=lambda axis: axis not in self.first):
             count, need = self._count(axis), max(1, round(self.wanted / made))
@@ -94,7 +100,7 @@ class Walk:
         return [shares[axis] for axis in sorted(shares)]
 
     def cells(self, nest: Nest) -> dict[Var, int]:
-        """The cells of a block along the axes of one of the stages."""
+        """Axis variable of ``nest`` -> cells of a block along it."""
         whole = [most(it.extent) for it in nest.spatial]
         sizes = [min(n, x.each * self.sizes.get(a, 1)) if x.blocks > 1 else n
                  for a, (n, x) in enumerate(zip(whole, self.shares, strict=True))]  # fmt: skip
@@ -102,12 +108,12 @@ class Walk:
 
     @property
     def bordered(self) -> frozenset[int]:
-        """The axes that conditions ask about."""
+        """Numbers of the axes with border conditions."""
         return _bordered(tuple(self.nests))
 
     @property
     def at_borders(self) -> float:
-        """The slowdown of all tiles together from those at borders, which have conditions."""
+        """Slowdown factor of all tiles by the conditions of border tiles."""
         longer, at_lanes = 1.0, (AT_LANES if self.lanes <= PICKED_LANES else AT_LANES_ALONE) / self.vectors
         for axis in self.bordered:
             share = self.shares[axis]
@@ -116,7 +122,7 @@ class Walk:
         return longer
 
     def finish(self, s: BaseSchedule) -> None:
-        """Cut the loops where borders end, as far as that makes few copies, and give blocks to cores."""
+        """Cut loops at borders, within ``BODIES`` copies, and bind block loops to the grid."""
         bodies, grid = 1, self.blocks[-2:]
         for loop, points, _ in sorted(self.cuts, key=lambda c: (not c[2], c[0] in self.blocks)):
             alone = loop not in self.blocks or loop in grid or len(self.blocks) == 3
@@ -137,7 +143,7 @@ class Walk:
         return -(-self._extent(axis) // self.sizes.get(axis, 1))
 
     def _tiled(self, s: BaseSchedule, axis: int, loop: str, extent: int, level: list[str]) -> None:
-        """Tiles along an axis, on a level of loops."""
+        """Split an axis into tiles and append the tile loop to ``level``."""
         size, tiles = self.sizes.get(axis, 1), loop
         if axis == self.lane:
             tiles, self.rows[axis] = s.split(loop, [None, size], tail="shift")
@@ -149,7 +155,7 @@ class Walk:
             self._cut(tiles, axis, self._borders(axis, spans), len(spans))
 
     def _shared_out(self, s: BaseSchedule, axis: int, loop: str, each: int) -> None:
-        """Blocks of so many tiles along an axis."""
+        """Split an axis into blocks of ``each`` tiles."""
         extent, size = self._extent(axis), self.sizes.get(axis, 1)
         high = each * size
         block, loop = s.split(loop, [None, high], tail="shift")
@@ -171,7 +177,9 @@ class Walk:
         return borders([(n, n.spatial[axis]) for n in self.nests], spans)
 
     def _cut(self, loop: str, axis: int, inner: tuple[int, int] | None, count: int) -> None:
-        """Note where to cut a loop; of lanes each tile at a border apart, since what they read is known one by one."""
+        """Record where to cut a loop. Along lanes each border tile is cut off separately, with its loads known
+        statically.
+        """
         if inner is None:
             return
         first, last = inner
@@ -192,14 +200,14 @@ def _bordered(nests: tuple[Nest, ...]) -> frozenset[int]:
 
 
 def parted(count: int, parts: int) -> int:
-    """The size of about so many equal parts; of those near by one without a rest."""
+    """Size of about ``parts`` equal parts of ``count``; a divisor of ``count`` if one is close."""
     wanted = count / parts
     near = [n for n in range(math.ceil(wanted * 2 / 3), int(wanted * 3 / 2) + 1) if count % n == 0]
     return min(near, key=lambda n: abs(n - wanted)) if near else math.ceil(wanted)
 
 
 def balanced(extent: int, size: int) -> Spans:
-    """Spans of tiles whose sizes differ by one at most."""
+    """Spans of tiles whose sizes differ by at most one."""
     count = -(-extent // size)
     least, more = divmod(extent, count)
     starts = [t * least + min(t, more) for t in range(count + 1)]
@@ -207,6 +215,6 @@ def balanced(extent: int, size: int) -> Spans:
 
 
 def shifted(extent: int, size: int) -> Spans:
-    """Spans of equal tiles, the last of which is moved back."""
+    """Spans of equal tiles; the last one is shifted back to end at the extent."""
     starts = [min(t * size, max(0, extent - size)) for t in range(-(-extent // size))]
     return [(x, min(extent, x + size)) for x in starts]

@@ -1,5 +1,5 @@
-"""Simultaneous memory requests of a warp on a GPU, where each thread has some neighbouring cells of a row: of sectors,
-which count as a whole. A thread reads vectors of what its cells read next to each other.
+"""Coalescing model of a GPU warp whose threads compute adjacent cells of a row: vector loads, and memory sectors
+requested.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from tensorir.ir.tree import Binary, Buffer, Load, Select
 from tensorir.ir.visit import find, uses
 
 SECTOR, VECTOR = 32, 16
-"""Bytes that are read at least, and that a thread reads at most, at once."""
+"""Bytes of a memory sector; maximum bytes of one thread's load."""
 HELD_REGISTERS = 64
-"""Registers of a thread for what it reads."""
+"""Registers per thread for loaded values."""
 WINDOW = 32
-"""Terms of a window, which are combined in unrolled loops."""
+"""Maximum terms of a window reduced in unrolled loops."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """A contiguous read of an array by neighbouring cells of a stage: each ``step`` elements.
+    """Contiguous reads of an array by adjacent cells: each cell reads ``step`` new elements.
 
-    row: elements of a row, 0 where there is one;  first: where those of the first cells begin
-    rows: how many rows a cell reads
+    row: elements of an array row, 0 for one dimension;  first: offset of the first cell's reads
+    rows: number of rows that a cell reads
     """
 
     nest: Nest
@@ -40,25 +40,25 @@ class Run:
     rows: int
 
     def together(self, lanes: int) -> int:
-        """Elements that a thread with so many cells reads at once."""
+        """Elements per vector load of a thread with ``lanes`` cells."""
         whole = math.gcd(lanes * self.step, self.row, self.first)
         return next((n for n in (16, 8, 4, 2) if whole % n == 0 and n * _bytes(self.buffer) <= VECTOR), 1)
 
     def held(self, lanes: int) -> bool:
-        """True when a thread has registers for all that it reads, in loops that are written out."""
+        """True if a thread can hold all loaded elements in registers, with unrolled loops."""
         few = self.nest.size(self.nest.reduced) <= WINDOW
         return few and lanes * self.step * self.rows * _bytes(self.buffer) <= 4 * HELD_REGISTERS
 
 
 class Requests:
-    """The reads of a stage whose cells are in lanes along its last axis."""
+    """Memory requests of a stage whose adjacent cells along the last axis are in one thread."""
 
     def __init__(self, nest: Nest) -> None:
         self.nest, self.var, self.groups = nest, nest.spatial[-1].var, Reads(nest).groups
         self.arrays = [g.load.buffer for g in self.groups]
 
     def runs(self) -> Iterator[Run]:
-        """Those of the arrays that are read at one place, which no data, no bound and no condition on lanes says."""
+        """Runs of arrays that are loaded once, at indices without data, clamps or conditions on lanes."""
         asked = any(uses(x.cond, {self.var}) for x in find(self.nest.stage.body, Select))
         for g, b in zip(self.groups, self.arrays, strict=True):
             step, places = g.step(self.var) or 0, g.load.index
@@ -71,7 +71,7 @@ class Requests:
                 yield Run(self.nest, b, step, row, min(g.constants[-1]), math.prod(rows))
 
     def _along(self, g: Group) -> bool:
-        """True when only the lanes and the terms say where in a row something is read."""
+        """True if the index in a row depends only on the lane axis and reduction axes."""
         terms: set[object] = {it.var for it in self.nest.reduced}
         return set(g.forms[-1].terms) <= {self.var, *terms}
 

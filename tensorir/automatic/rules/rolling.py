@@ -1,4 +1,6 @@
-"""Rolling: weights that a maximum scales, and the sums of them, over the same axis become one pass: attention."""
+"""Online softmax ("rolling"): running maximum, sum of weights and weighted sums in one pass over the keys
+(attention).
+"""
 
 from __future__ import annotations
 
@@ -15,12 +17,13 @@ from tensorir.target import Target
 from tensorir.tune.legal import Predicate
 
 ROWS = 32
-"""Queries of a block of a GPU, one a thread."""
+"""Queries per block on a GPU, one per thread."""
 
 
 def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
-    """Sums of weights times values, O, divided by the sums of the weights, l, where the weights are functions of scores
-    and of their maximum, m, and the scores are sums themselves.
+    """Part for attention: O / l with O = sum of weights * values, l = sum of weights, weights = f(scores, m), m = max
+    of scores,
+    and scores that are reductions.
     """
     if anchor.kind != "map":
         return
@@ -47,7 +50,7 @@ def _combines(nest: Nest, name: str) -> bool:
 
 
 def _scores(graph: Graph, weights: Nest, largest: Nest) -> tuple[Nest, ...]:
-    """The stages of the scores, the one that both read first; none where the scores are no sums."""
+    """Stages that compute the scores, the one read by maximum and weights first; () if the scores are no reduction."""
     both = [n for n in graph.producers(weights) if n in graph.producers(largest)]
     if len(both) != 1:
         return ()
@@ -58,7 +61,7 @@ def _scores(graph: Graph, weights: Nest, largest: Nest) -> tuple[Nest, ...]:
 
 
 class RollingPart(Part):
-    """A block or a thread has a query, and goes through pieces of the keys once."""
+    """Attention with one query per block (CPU) or thread (GPU), in one pass over tiles of keys."""
 
     rule = "rolling"
 
@@ -73,7 +76,7 @@ class RollingPart(Part):
 
     @classmethod
     def tiled(cls, graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
-        """The same stages as parts of this class, where it suits them."""
+        """Parts of this class for the same stages, if it suits them."""
         for p in offers(graph, anchor, target):
             if isinstance(p, RollingPart):
                 part = cls(graph, anchor, target, p.sums, p.weights, p.largest, p.total, p.scores)
@@ -81,17 +84,17 @@ class RollingPart(Part):
                     yield part
 
     def suits(self) -> bool:
-        """True when this class schedules such stages."""
+        """True if this class can schedule the stages."""
         return True
 
     @cached_property
     def count(self) -> int:
-        """Queries of a head."""
+        """Queries per head."""
         return self.largest.size(self.largest.spatial[-1:])
 
     @cached_property
     def length(self) -> int:
-        """Keys of a head."""
+        """Keys per head."""
         return self.sums.size(self.sums.reduced)
 
     def knobs(self) -> Mapping[str, Sequence[object]]:
@@ -101,7 +104,7 @@ class RollingPart(Part):
         return self._limits()
 
     def _limits(self) -> Mapping[str, Predicate]:
-        """The constraints of legal configurations of this kind of part."""
+        """Constraints of the subclass, by name."""
         return {}
 
     def schedule(self, s: BaseSchedule, config: Config) -> None:
@@ -127,12 +130,12 @@ class RollingPart(Part):
 
 
 def own_loops(s: BaseSchedule, stage: str) -> list[str]:
-    """The loops of a stage that are not those of the stage it is computed at."""
+    """Names of a stage's loops, except those of the stage it is computed at."""
     return [str(x) for x in s.loops(stage) if str(x).startswith(f"{stage}.")]
 
 
 def skip_masked(s: BaseSchedule, piece: str) -> None:
-    """Run no piece of the keys in which a mask leaves out all, where there is a mask that says so."""
+    """Skip tiles of keys that a mask excludes completely; no step if there is no such mask."""
     try:
         with s.because("mask: no query of the block sees a key of these pieces"):
             s.skip(piece)
