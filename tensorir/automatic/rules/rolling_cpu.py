@@ -1,6 +1,6 @@
-"""Rolling on CPUs: blocks of queries and pieces of keys, both products in register tiles, queries in lanes.
+"""Attention on CPUs: blocks of queries, tiles of keys, both products in register tiles with queries in the lanes.
 
-With queries in lanes nothing has to be packed, and the maximum and the sums of a query stay in its lane.
+With queries in lanes no operand is packed, and a query's running maximum and sums stay in its lane.
 """
 
 from __future__ import annotations
@@ -19,20 +19,21 @@ from tensorir.target import Target
 from tensorir.tune.legal import Predicate
 
 MULTIPLY_S = 0.5e-9
-"""Seconds of a vector's multiply-add, with what is loaded for it."""
+"""Seconds of a vector multiply-add, including its loads."""
 CORES = 16
-"""Blocks that run at a time, at most."""
+"""Maximum number of blocks that run concurrently in the cost model."""
 
 
 def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
-    """The stages of ``rolling``, in tiles, where a CPU has vectors of queries to fill."""
+    """Part for attention on a CPU, if there are enough queries to fill vectors."""
     if target.kind == "cpu":
         yield from TiledRollingPart.tiled(graph, anchor, target)
 
 
 class TiledRollingPart(RollingPart):
-    """A block of queries goes through pieces of the keys. Knobs: ``queries`` of a block, ``keys`` of a piece, and of
-    a tile in registers the ``vectors`` of ``lanes`` queries and the keys or columns, ``tile``.
+    """Attention in blocks of queries over tiles of keys. Knobs: ``queries`` per block, ``keys`` per tile; of a register
+    tile:
+    ``vectors`` of ``lanes`` queries by ``tile`` keys or columns.
     """
 
     rule = "rolling"
@@ -42,7 +43,7 @@ class TiledRollingPart(RollingPart):
         return "rolling_tiles"
 
     def suits(self) -> bool:
-        """True when stages have the axes of attention, and vectors of queries are filled."""
+        """True if the stages have the axes of attention with constant extents, and at least 8 queries."""
         rows = len(self.largest.spatial)
         counts = [(self.largest, rows), (self.total, rows), (self.sums, rows + 1), (self.anchor, rows + 1)]
         counts += [(n, rows + 1) for n in (self.weights, *self.scores)]
@@ -76,7 +77,7 @@ class TiledRollingPart(RollingPart):
         return self._seconds
 
     def _seconds(self, c: Config) -> float:
-        """Multiply-adds of whole tiles with their loads, what a piece costs besides, and cores without a block."""
+        """Modelled seconds: multiply-adds and loads of whole tiles, overhead per tile of keys, idle cores."""
         queries, keys, tile, lanes, vectors = (int(c[n]) for n in ("queries", "keys", "tile", "lanes", "vectors"))
         heads = self.largest.cells // self.count
         blocks, pieces = -(-self.count // queries), -(-self.length // keys)
@@ -119,12 +120,12 @@ class TiledRollingPart(RollingPart):
 
     @staticmethod
     def _cut(s: BaseSchedule, loop: str, length: int, step: int) -> None:
-        """A copy of its own for the last, shorter part."""
+        """Cut off the last, shorter iteration of a loop."""
         if length % step and length > step:
             s.partition(loop, [length // step])
 
     def _across(self, s: BaseSchedule, block: str) -> None:
-        """Keep arrays of a block with queries next to each other."""
+        """Store the block's arrays with queries contiguous."""
         for n in (*self.scores, self.weights, self.sums):
             for b in n.writes:
                 s.layout(b.name, _turned(len(b.shape)))
@@ -133,7 +134,7 @@ class TiledRollingPart(RollingPart):
 
     @cached_property
     def _queries(self) -> Buffer | None:
-        """The array of the queries, where a product reads it by the query and the term last."""
+        """Array of the queries, if it is indexed (…, query, term); else None."""
         n = self.scores[-1]
         ends = (n.spatial[len(self.largest.spatial) - 1].var, n.reduced[-1].var)
         return next((x.buffer for x in n.loads if identical(x.index[-2:], ends)), None)
@@ -151,7 +152,7 @@ class TiledRollingPart(RollingPart):
         s.unroll(own[-1]).unroll(vector).vectorize(lane)
 
     def _lanes(self, s: BaseSchedule, rows: int, query: str, lanes: int) -> None:
-        """Queries in lanes in all that is not a product."""
+        """Vectorize the remaining stages (maxima, sums, weights, rescaling) along the queries."""
         m, l, o = self.largest.name, self.total.name, self.sums.name
         for name in (m, l, self.weights.name, *(n.name for n in self.scores[:-1])):
             vector, lane = s.split(own_loops(s, name)[rows - 1], [None, lanes])
@@ -170,6 +171,6 @@ class TiledRollingPart(RollingPart):
 
 
 def _turned(rank: int) -> str:
-    """The layout of an array with its last two axes exchanged."""
+    """Layout that exchanges the last two axes of an array of rank ``rank``."""
     axes = [f"a{n}" for n in range(rank)]
     return f"{', '.join(axes)} -> {', '.join((*axes[:-2], axes[-1], axes[-2]))}"

@@ -1,6 +1,6 @@
-"""Rolling on GPUs: a warp keeps the sums of 16 queries in registers, and tensor cores multiply both products.
+"""Attention on tensor cores: a warp accumulates 16 queries in registers; both products are ``mma`` instructions.
 
-Scores and weights of a piece pass through shared memory, where a thread each has the maximum and the sum of a query.
+Scores and weights of a tile of keys pass through shared memory; one thread per query updates its maximum and sum.
 """
 
 from __future__ import annotations
@@ -23,26 +23,27 @@ from tensorir.tune.gpu_devices import Gpu, gpu_of
 from tensorir.tune.legal import Predicate
 
 KINDS = {"float16": "f16", "bfloat16": "bf16"}
-"""The types that tensor cores multiply here -> the instructions' names for them."""
+"""dtype -> its name in tensor-core instructions."""
 QUERIES = 16
-"""Queries of a warp: rows of one instruction."""
+"""Queries per warp: rows of one instruction."""
 WIDEST_RESULT = 256
-"""Columns of a result, at most: their sums are registers of a warp."""
+"""Maximum columns of the result, whose accumulators are held in a warp's registers."""
 SOFTMAX_BYTES, SOFTMAX_SLOTS = 18, 21
-"""Bytes of shared memory that pass for a score, and its instructions: it is written, read for the maximum and for its
-weight, which is written as half a word that takes as long as one, and read in vectors for the sum."""
+"""Bytes of shared-memory traffic per score, and instructions per score: a store, a load for the maximum, a load for the
+weight, the weight's 16-bit store at the cost of a full word, a vector load for the sum.
+"""
 QUERY_BYTES = 1024
-"""Bytes of shared memory for what each query has: maximum, sum, scale."""
+"""Bytes of shared memory for the maxima, sums and scales of a block's queries."""
 
 
 def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
-    """The stages of ``rolling``, in tiles of tensor cores, where these multiply the operands."""
+    """Part for attention on tensor cores, for 16-bit operands on sm_80 and later."""
     if target.kind == "gpu" and target.has("sm_80"):
         yield from WarpRollingPart.tiled(graph, anchor, target)
 
 
 class WarpRollingPart(RollingPart):
-    """Blocks of ``warps`` with 16 queries each go through pieces of ``keys``, whose copies are ``stages`` deep."""
+    """Attention in blocks of ``warps`` with 16 queries each, over tiles of ``keys`` with ``stages`` pipeline stages."""
 
     rule = "rolling"
     needs = "sm_80"
@@ -56,7 +57,7 @@ class WarpRollingPart(RollingPart):
     # -- what is multiplied
 
     def suits(self) -> bool:
-        """True when stages have the axes of attention, and both products those of instructions."""
+        """True if the stages have the axes of attention and tensor-core instructions compute both products."""
         rows = self.rows
         counts = [(self.largest, rows), (self.total, rows)]
         counts += [(n, rows + 1) for n in (self.sums, self.anchor, self.weights, *self.scores)]
@@ -67,25 +68,25 @@ class WarpRollingPart(RollingPart):
         return self.operands is not None and max(self.columns, self.terms) <= self.widest and self._typed()
 
     def _typed(self) -> bool:
-        """True when operands have one type that tensor cores multiply, and their sums are float32."""
+        """True if operands have one 16-bit float type and sums are float32."""
         of = {b.dtype for b in (*(self.operands or ()), self.weights.writes[0])}
         sums = {n.writes[0].dtype for n in (self.product, self.sums, self.total, self.largest)}
         return len(of) == 1 and of <= set(KINDS) and sums == {"float32"}
 
     @property
     def rows(self) -> int:
-        """The axes that say which query."""
+        """Number of axes that identify a query: batch and head axes, then the query."""
         return len(self.largest.spatial)
 
     @property
     def product(self) -> Nest:
-        """The stage of the scores that is a sum."""
+        """The reduction stage of the scores."""
         return self.scores[-1]
 
     @cached_property
     def operands(self) -> tuple[Buffer, Buffer, Buffer] | None:
-        """The arrays of queries, keys and values, each with rows of what is added up or of columns; None where one
-        is read in another way.
+        """Arrays of queries (…, query, term), keys (…, key, term) and values (…, key, column); None if an index order
+        differs.
         """
         scores, sums = self.product, self.sums
         query, key = (it.var for it in scores.spatial[-2:])
@@ -98,7 +99,7 @@ class WarpRollingPart(RollingPart):
 
     @cached_property
     def terms(self) -> int:
-        """Terms of a score."""
+        """Terms of a score (head dimension)."""
         return self.product.size(self.product.reduced)
 
     @cached_property
@@ -108,7 +109,7 @@ class WarpRollingPart(RollingPart):
 
     @cached_property
     def masked(self) -> bool:
-        """True when scores are minus infinity somewhere: pieces are skipped then, and no copy runs ahead."""
+        """True if a mask sets scores to minus infinity: tiles of keys are then skipped instead of pipelined."""
         values = [x.value for n in self.scores for x in find(n.stage.body, Const)]
         return any(isinstance(x, float) and x == -math.inf for x in values)
 
@@ -133,14 +134,14 @@ class WarpRollingPart(RollingPart):
         return self.fastest()
 
     def shared(self, c: Config) -> int:
-        """Bytes of shared memory of a block: queries, keys, values, scores and weights."""
+        """Bytes of shared memory per block: queries, keys, values, scores and weights."""
         queries, keys = c["warps"] * QUERIES, c["keys"]
         d, e = (-(-n // 16) * 16 for n in (self.terms, self.columns))
         copies = 2 * keys * (d + e) * c["stages"]
         return 2 * queries * d + copies + queries * (4 * keys + 2 * keys + 20) + 2 * queries * e
 
     def registers(self) -> int:
-        """Registers of a thread: the sums of its part of 16 queries, operands, addresses."""
+        """Registers per thread: accumulators of its part of 16 queries, operands, addresses."""
         return min(255, self.columns // 2 + 128)
 
     def expected(self) -> Callable[[Config], float] | None:
@@ -148,8 +149,9 @@ class WarpRollingPart(RollingPart):
         return (lambda c: self._seconds(c, gpu)) if gpu else None
 
     def _seconds(self, c: Config, gpu: Gpu) -> float:
-        """Blocks in waves, those of a multiprocessor concurrently; a piece takes what its busiest part takes, and
-        alone all that waits for each other.
+        """Modelled seconds: waves of blocks that share a multiprocessor; a tile of keys takes as long as its busiest
+        unit, or the
+        dependent chain of all units for a single block.
         """
         queries, keys, threads = c["warps"] * self.queries, c["keys"], c["warps"] * 32
         held = min(gpu.blocks, gpu.threads // threads, gpu.shared_bytes // (self.shared(c) + QUERY_BYTES))
@@ -165,11 +167,11 @@ class WarpRollingPart(RollingPart):
         return float(-(-each // held) * wave / gpu.clock + 2.5e-6)
 
     def _spread(self, c: Config) -> float:
-        """The slowdown of a multiprocessor's parts for a block alone."""
+        """Slowdown of a block that is alone on its multiprocessor."""
         return 1.0
 
     def _busy(self, c: Config, gpu: Gpu) -> tuple[float, ...]:
-        """Cycles of a multiprocessor's parts for a piece of a block: products, shared memory, issue, the L2 cache."""
+        """Cycles per tile of keys of each unit: tensor cores, shared memory, issue, L2 cache."""
         queries, keys = c["warps"] * QUERIES, c["keys"]
         d, e = (-(-n // 16) * 16 for n in (self.terms, self.columns))
         multiply = 2.0 * queries * keys * (d + e) / gpu.mma["f16"]
@@ -201,7 +203,9 @@ class WarpRollingPart(RollingPart):
         self._pieces(s, piece, config)
 
     def _rolled(self, s: BaseSchedule, heads: Sequence[str], block: str, piece: str) -> None:
-        """Roll the maximum into both sums from piece to piece, and compute the scores of each; bind blocks."""
+        """Apply ``rolling`` to maximum and sums at loop ``piece``, compute the scores there, bind blocks to the
+        grid.
+        """
         s.rolling(self.largest.name, into=(self.total.name, self.sums.name), at=piece)
         for nest in self.scores[:-1]:
             s.compute_inline(nest.name)
@@ -211,14 +215,14 @@ class WarpRollingPart(RollingPart):
             s.share_out(*heads, to="block.y")
 
     def _pieces(self, s: BaseSchedule, piece: str, config: Config) -> None:
-        """Skip pieces that a mask leaves out, or let their copies run ahead."""
+        """Skip tiles of keys excluded by a mask, or pipeline their copies."""
         if self.masked and config["keys"] < self.length:
             skip_masked(s, piece)
         elif config["stages"] > 1:
             s.pipeline(piece, int(config["stages"]), async_=True)
 
     def _kept(self, s: BaseSchedule, scope: str) -> None:
-        """Sums stay in registers, all that threads exchange is in shared memory."""
+        """Accumulators in scope ``scope`` (registers); values exchanged between threads in shared memory."""
         m = self.largest.writes[0].name
         s.set_scope(self.sums.writes[0].name, scope)
         exchanged = [n.writes[0].name for n in (self.product, self.weights, self.largest, self.total)]
@@ -234,7 +238,7 @@ class WarpRollingPart(RollingPart):
         return d16, i
 
     def _operands(self, s: BaseSchedule, places: tuple[str, str], d16: str, step: str, keys: int) -> None:
-        """Copies of operands in shared memory, and of these in fragments."""
+        """Stage operands in shared memory, and from there in fragments by ``ldmatrix``."""
         assert self.operands is not None
         (q, k, v), (block, piece) = self.operands, places
         weights, tensor = self.weights.writes[0], self.product.writes[0]
@@ -254,7 +258,7 @@ class WarpRollingPart(RollingPart):
             s.reorder(r, x, r16, x16).tensorize(r16, f"ldmatrix.{kind}.{tile}")
 
     def _queries(self, s: BaseSchedule) -> None:
-        """A thread each for the maximum and the sum of a query, all of them for its weights."""
+        """Bind maxima and sums to one thread per query, weights to all threads."""
         m, l, p = self.largest.name, self.total.name, self.weights.name
         for name in (f"{m}.init", f"{l}.init", f"{m}.old", f"{m}.ref", f"{m}.scale", f"{l}.rescale"):
             s.bind(own_loops(s, name)[self.rows - 1], "threads")
@@ -266,26 +270,27 @@ class WarpRollingPart(RollingPart):
         s.bind(s.fuse(own_loops(s, p)[self.rows - 1], own_loops(s, p)[self.rows]), "threads")
 
     def _leave(self, s: BaseSchedule, block: str) -> None:
-        """Results leave by way of shared memory, in whole sectors, where rows are whole vectors."""
+        """Store 16-bit results through shared memory in whole sectors, if rows are multiples of 8 elements."""
         anchor, made = self.anchor.name, self.anchor.writes[0]
         if self.columns % 8 == 0 and DTYPES[made.dtype].bits == 16:
             s.stage_out(anchor, at=block, scope="shared", vector=8, layout=mapped(made, spread(self.columns)))
 
 
 def _read(nest: Nest, ends: tuple[Var, Var]) -> Buffer | None:
-    """The array that a product reads with these last two indices."""
+    """The array that ``nest`` loads with the last two indices ``ends``; None if there is none."""
     return next((x.buffer for x in nest.loads if identical(x.index[-2:], ends)), None)
 
 
 def spread(width: int) -> str:
-    """Place of x in row r of so many 16-bit elements, in whole tiles: 16 bytes of each of eight rows are in different
-    banks, and so are those of neighbours.
+    """Swizzled position of element x in row r for rows of ``width`` 16-bit elements, as text of a layout: no bank
+    conflicts
+    among eight rows, or adjacent pieces, of 16 bytes.
     """
     alike = math.gcd(2 * -(-width // 16), 8)  # so many places of 16 bytes come again in the banks of the next rows
     return f"x/{8 * alike}, x/8%{alike} ^ r/{8 // alike}%{alike}, x%8"
 
 
 def mapped(b: Buffer, row: str) -> str:
-    """The layout of an array whose row r has x at ``row``."""
+    """Layout text of array ``b`` with element x of row r at position ``row``."""
     lead = "".join(f"a{n}, " for n in range(len(b.shape) - 2))
     return f"{lead}r, x -> {lead}r, {row}"

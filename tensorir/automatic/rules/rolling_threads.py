@@ -1,7 +1,8 @@
-"""Rolling on GPUs in threads: each has a tile of scores, and of sums that stay in its registers.
+"""Attention on GPUs without tensor cores: each thread holds a tile of scores and a tile of accumulators in registers.
 
-Scores and weights of a piece pass through shared memory, where a thread each has the maximum and the sum of a query.
-All that threads read there they read in vectors of four elements, which rows keep in other banks than their neighbours.
+Scores and weights of a tile of keys pass through shared memory; one thread per query updates its maximum and sum.
+Shared
+memory is read in vectors of four elements, swizzled against bank conflicts.
 """
 
 from __future__ import annotations
@@ -18,27 +19,28 @@ from tensorir.tune.gpu_devices import Gpu
 from tensorir.tune.legal import Predicate
 
 TILE = 8
-"""Queries of a thread, and threads next to each other along keys and along columns: a thread each for a query, too."""
+"""Queries per thread; threads along the keys and along the columns."""
 VECTOR = 4
 PASSED_BYTES, PASSED_SLOTS = 20, 16
-"""Bytes of shared memory that pass for a score, and its instructions: it is written, read for the maximum and for its
-weight, which is written and read for the sum."""
+"""Bytes of shared-memory traffic per score, and instructions per score: a store, a load for the maximum, a load for the
+weight, the weight's store, a load for the sum.
+"""
 SPECIAL = 16
-"""Exponentials of a multiprocessor in a cycle."""
+"""Exponentials per cycle of a multiprocessor."""
 HELD_SUMS = 160
-"""Sums and scores of a thread, at most: registers next to which operands have room."""
+"""Maximum accumulators and scores per thread that leave registers for operands."""
 SCHEDULERS = 4
-"""Parts of a multiprocessor, each of which runs its own warps."""
+"""Warp schedulers per multiprocessor."""
 
 
 def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
-    """The stages of ``rolling``, in tiles of threads, where operands are float32."""
+    """Part for attention in float32 on a GPU."""
     if target.kind == "gpu":
         yield from ThreadRollingPart.tiled(graph, anchor, target)
 
 
 class ThreadRollingPart(WarpRollingPart):
-    """Blocks of ``warps`` with 32 queries each go through pieces of ``keys``; a thread has 8 queries."""
+    """Attention in blocks of ``warps`` with 32 queries each, 8 per thread, over tiles of ``keys``."""
 
     needs = ""
     queries = 32
@@ -60,11 +62,11 @@ class ThreadRollingPart(WarpRollingPart):
 
     @property
     def _alone(self) -> bool:
-        """True when no copy may run ahead."""
+        """True if copies cannot be pipelined: with a mask, or without asynchronous copies (sm_80)."""
         return self.masked or self.target.language != "cuda" or not self.target.has("sm_80")
 
     def shared(self, c: Config) -> int:
-        """Bytes of shared memory of a block: queries, keys, values, scores and weights."""
+        """Bytes of shared memory per block: queries, keys, values, scores and weights."""
         queries, keys = c["warps"] * self.queries, c["keys"]
         d, e = (-(-n // 32) * 32 for n in (self.terms, self.columns))
         return 4 * (queries * d + keys * (d + e) * c["stages"] + queries * (2 * keys + 5))
@@ -75,7 +77,7 @@ class ThreadRollingPart(WarpRollingPart):
         return {**super()._limits(), "registers": lambda c: sums + c["keys"] <= most}
 
     def registers(self) -> int:
-        """Registers of a thread: its sums, its scores or operands, addresses."""
+        """Registers per thread: accumulators, scores or operands, addresses."""
         return min(255, self.columns + 140)
 
     def _spread(self, c: Config) -> float:
@@ -112,7 +114,7 @@ class ThreadRollingPart(WarpRollingPart):
         self._pieces(s, piece, config)
 
     def _results(self, s: BaseSchedule) -> None:
-        """The results by the threads that have their sums."""
+        """Bind the result's loops to the threads that hold its accumulators."""
         i, c = own_loops(s, self.anchor.name)[self.rows - 1 :]
         ty, i = s.split(i, [None, TILE])
         columns, tx, column = s.split(c, [None, TILE, VECTOR])
@@ -121,7 +123,7 @@ class ThreadRollingPart(WarpRollingPart):
             s.vectorize(column)
 
     def _multiplied(self, s: BaseSchedule, scores: str) -> str:
-        """Scores in registers, which leave in vectors; the loop of terms that shared vectors serve."""
+        """Schedule the scores in register tiles stored as vectors; return the loop over vectors of terms."""
         i, j, d = own_loops(s, scores)[self.rows - 1 :]
         ty, i = s.split(i, [None, TILE])
         tx, wide, j = s.split(j, [TILE, None, VECTOR])
@@ -132,7 +134,7 @@ class ThreadRollingPart(WarpRollingPart):
         return terms
 
     def _copies(self, s: BaseSchedule, places: tuple[str, str], steps: tuple[str, str, str], keys: int) -> None:
-        """Copies of operands in shared memory, and of these in registers; ``keys`` of a thread."""
+        """Stage operands in shared memory, and from there in registers; ``keys``: keys per thread."""
         assert self.operands is not None
         q, k, v = self.operands
         block, piece = places
@@ -151,7 +153,7 @@ class ThreadRollingPart(WarpRollingPart):
             s.stage_in(name, at=at, scope="register", vector=VECTOR)
 
     def _queries(self, s: BaseSchedule) -> None:
-        """A thread each for the maximum and the sum of a query, all of them for its weights."""
+        """Bind maxima and sums to one thread per query, weights to all threads."""
         m, l, p = self.largest.name, self.total.name, self.weights.name
         for name in (f"{m}.init", f"{l}.init", f"{m}.old", m, f"{m}.ref", f"{m}.scale", f"{l}.rescale", l):
             ty, tx = s.split(own_loops(s, name)[self.rows - 1], [None, TILE])

@@ -1,4 +1,6 @@
-"""The chain of stages for one kernel: those that reduce rows, and those that make, read or scale the same rows."""
+"""Chain of stages for one kernel: row reductions, and the maps that produce, read or scale the same rows (softmax,
+norms).
+"""
 
 from __future__ import annotations
 
@@ -13,18 +15,18 @@ from tensorir.ir.visit import find, uses
 from tensorir.schedule.schedule import BaseSchedule
 
 Place = tuple[Var, int]
-"""An axis of the anchor, over so many: neighbours of which so many are of the same group; 1 for the axis itself."""
+"""An axis of the anchor, and the group size: n consecutive indices belong to one group; 1 for the axis itself."""
 Places = tuple[Place | None, ...]
-"""For each axis of a stage's cells, the axis of the anchor that it is; None for one within a row."""
+"""Axis of the anchor for each spatial axis of a stage; None for an axis within a row."""
 
 
 @dataclass(frozen=True)
 class Chain:
-    """Stages that go through rows, the anchor last.
+    """Stages over the same rows, the anchor last.
 
-    rows:   the anchor's axes that tell rows from each other, in its order
-    groups: of each of them, how many neighbours are of the same row: 1, or the channels of a group
-    stages: the others, in their order;  places: of each of them and the anchor
+    rows:   axes of the anchor that number the rows, in order
+    groups: for each of them the number of consecutive indices in one row: 1, or the channels of a group
+    stages: the other stages, in order;  places: stage -> ``Places``, the anchor's included
     """
 
     anchor: Nest
@@ -35,17 +37,17 @@ class Chain:
 
     @property
     def reduced(self) -> tuple[Nest, ...]:
-        """Those that reduce rows."""
+        """Stages that reduce rows."""
         return tuple(n for n in (*self.stages, self.anchor) if n.kind == "reduce")
 
     def within(self, nest: Nest) -> tuple[Iter, ...]:
-        """The axes of a stage within a row: of its cells, then of its terms."""
+        """Axes of a stage within a row: spatial ones, then reduction axes."""
         own = zip(nest.spatial, self.places[nest], strict=True)
         known = {it.var for it in self.rows}
         return (*(it for it, place in own if place is None or place[0] not in known), *nest.reduced)
 
     def axis(self, nest: Nest, it: Iter) -> Iter:
-        """The axis of a stage that is one of the anchor's over rows."""
+        """The spatial axis of ``nest`` that corresponds to the anchor's row axis ``it``."""
         return next(
             own
             for own, at in zip(nest.spatial, self.places[nest], strict=False)
@@ -54,20 +56,20 @@ class Chain:
 
     @property
     def grouped(self) -> bool:
-        """True when a row has several neighbours along an axis that tells rows from each other."""
+        """True if a row spans several consecutive indices of a row axis (a group of channels)."""
         return any(n > 1 for n in self.groups)
 
     @property
     def count(self) -> int:
-        """The number of rows; of a dim, the most."""
+        """Number of rows; symbolic extents count as their maximum."""
         return self.anchor.size(self.rows) // math.prod(self.groups)
 
     def length(self, nest: Nest) -> int:
-        """Elements of a row that a stage goes through; of a dim, the most."""
+        """Iterations of a stage per row; symbolic extents count as their maximum."""
         return nest.size(self.within(nest)) * (math.prod(self.groups) if nest is self.anchor else 1)
 
     def loops(self, s: BaseSchedule) -> list[str]:
-        """The anchor's loops over rows, outermost; those within one follow."""
+        """Names of the anchor's loops over rows, reordered to be outermost."""
         own = [str(x) for x in s.loops(self.anchor.name)]
         rows = [own[self.anchor.spatial.index(it)] for it in self.rows]
         parts = [s.split(x, [None, n])[0] if n > 1 else x for x, n in zip(rows, self.groups, strict=True)]
@@ -78,9 +80,9 @@ class Chain:
 
 
 def chain_of(graph: Graph, anchor: Nest, arrays: bool = True) -> Chain | None:
-    """The chain that ends with a stage; None where no row is reduced.
+    """The chain with ``anchor`` as its last stage; None if it reduces no row.
 
-    arrays: whether it may have maps within a row, whose results have to be kept
+    arrays: False to exclude maps within a row, whose results must be stored
     """
     if anchor.kind not in ("map", "reduce") or not plain(anchor):
         return None
@@ -105,14 +107,14 @@ def chain_of(graph: Graph, anchor: Nest, arrays: bool = True) -> Chain | None:
 
 
 def plain(nest: Nest) -> bool:
-    """True when a stage makes each of its cells at the place that its axes say."""
+    """True if a stage writes each cell at the indices of its spatial axes."""
     own = tuple(it.var for it in nest.spatial)
     stores, updates = find(nest.stage.body, Store), find(nest.stage.body, Update)
     return all(identical(x.index, own) for x in stores) and all(identical(x.index, own) for x in updates)
 
 
 def _goes_through(nest: Nest) -> bool:
-    """True when a stage reduces rows that have no element in common: neither windows nor products."""
+    """True if a stage reduces disjoint rows: no windows, no matrix product."""
     spatial, reduced = {it.var for it in nest.spatial}, {it.var for it in nest.reduced}
     if nest.kind != "reduce" or nest.reuses:
         return False
@@ -121,7 +123,7 @@ def _goes_through(nest: Nest) -> bool:
 
 
 def _in_groups(index: Expr, nest: Nest) -> bool:
-    """True when an index goes through groups of neighbours, one after another: group * 8 + each of 8."""
+    """True if an index has the form group * n + i, with i a reduction axis of extent n."""
     inner = {it.var for it in nest.reduced if uses(index, {it.var})}
     sizes = [it.extent for it in nest.reduced if it.var in inner]
     if len(sizes) != 1 or not isinstance(sizes[0], Const) or not isinstance(index, Binary) or index.op != "+":
@@ -132,7 +134,7 @@ def _in_groups(index: Expr, nest: Nest) -> bool:
 
 
 def _nearest(graph: Graph, anchor: Nest, places: dict[Nest, Places]) -> set[Place | None] | None:
-    """The axes that tell rows from each other in the last reduction that an anchor reads, through maps."""
+    """Row axes of the last reduction that ``anchor`` reads, directly or through maps; None if there is none."""
     for nest in _upstream(graph, places):
         if nest.kind == "reduce":
             return {p for p in places[nest] if p is not None}
@@ -140,7 +142,7 @@ def _nearest(graph: Graph, anchor: Nest, places: dict[Nest, Places]) -> set[Plac
 
 
 def _upstream(graph: Graph, places: dict[Nest, Places]) -> Iterator[Nest]:
-    """The stages that only those with ``places`` read, the last one first; gives them places."""
+    """Stages whose only readers are in ``places``, last one first; enters each in ``places``."""
     for nest in reversed(list(graph.nests.values())):
         readers = graph.readers(nest)
         others = nest.empty or not readers or not all(r in places for r in readers)
@@ -153,7 +155,7 @@ def _upstream(graph: Graph, places: dict[Nest, Places]) -> Iterator[Nest]:
 
 
 def _places(nest: Nest, readers: list[Nest], places: dict[Nest, Places]) -> Places | None:
-    """The axes of a stage's cells as its readers read them; None where it has other cells than axes."""
+    """``Places`` of a stage as its readers index it; None if they index it with another rank."""
     made = set(nest.writes)
     found: list[Places] = []
     for r in readers:

@@ -1,4 +1,6 @@
-"""Rows: a chain of reductions along the same axis, and the maps between them, go through a row while it is near."""
+"""Rule for chains of reductions along one axis and maps between them: a row passes all stages while it is in cache or
+shared memory (softmax, layer norm).
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ from tensorir.target import Target
 
 
 def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
-    """The chain of stages that ends with one, a row at a time, or in tiles."""
+    """Parts for the chain that ends with ``anchor``: row by row, several rows across lanes, or tiles for matrix-vector
+    products.
+    """
     return with_tiles(_by_rows(graph, anchor, target), graph, anchor, target)
 
 

@@ -1,4 +1,7 @@
-"""Rows next to each other, element by element: lanes or threads have a row each, and memory is read in order."""
+"""Reductions along a strided axis: adjacent elements belong to different rows, so that lanes or threads take one row
+each
+and memory is read contiguously.
+"""
 
 from __future__ import annotations
 
@@ -17,19 +20,19 @@ from tensorir.schedule.schedule import BaseSchedule
 from tensorir.tune.gpu_model import LAUNCH_S
 
 LEAST_ROWS = 16
-"""Rows next to each other from which on they are taken together."""
+"""Least number of adjacent rows."""
 TERMS = 8
-"""Terms of each of a vector's cells that are combined at a time, or threads that share out the terms of a cell."""
+"""Terms combined per step of a vector; default number of threads that share the terms of a cell."""
 CACHE = 1 << 18
-"""Bytes of a block's own arrays that a core's cache keeps."""
+"""Bytes of a block's intermediate arrays that fit a core's cache."""
 PIECE = 128
-"""Terms of a cell that are worth a block of a GPU."""
+"""Least terms of a cell per block on a GPU, when terms are split."""
 JOIN_S = 2.5e-6
-"""Seconds of the kernel that adds pieces, besides what it moves."""
+"""Seconds of the kernel that adds partial sums, memory traffic excluded."""
 
 
 def suits(chain: Chain) -> bool:
-    """True when elements next to each other are of different rows, and enough of them."""
+    """True if adjacent elements belong to different rows, and there are at least ``LEAST_ROWS`` rows."""
     last = chain.anchor.spatial[-1]
     if last not in chain.rows or chain.grouped or not chain.anchor.constant or chain.anchor.size([last]) < LEAST_ROWS:
         return False
@@ -39,12 +42,12 @@ def suits(chain: Chain) -> bool:
 
 
 def _across(n: Nest, chain: Chain) -> bool:
-    """True when what a reduction reads is stored along rows, or is the same for all of them."""
+    """True if a reduction's inputs are contiguous across rows, or do not depend on the row."""
     return all_along(n, chain.axis(n, chain.anchor.spatial[-1]).var)
 
 
 class AcrossPart(RowsPart):
-    """A chain of stages over rows whose elements are stored apart, a number of rows together."""
+    """Base of parts for chains whose rows are interleaved in memory: several rows at a time."""
 
     @property
     def name(self) -> str:
@@ -52,12 +55,12 @@ class AcrossPart(RowsPart):
 
     @cached_property
     def width(self) -> int:
-        """Rows next to each other."""
+        """Number of adjacent rows."""
         return self.anchor.size(self.anchor.spatial[-1:])
 
     @cached_property
     def alone(self) -> bool:
-        """True when it is one reduction, whose terms may be shared out to blocks."""
+        """True if the chain is a single reduction, whose terms may be split over blocks."""
         return self.anchor.kind == "reduce" and not self.chain.stages
 
     def start(self) -> Config | None:
@@ -70,11 +73,11 @@ class AcrossPart(RowsPart):
     def _seconds(self, c: Config) -> float: ...
 
     def _column(self, n: Nest) -> str:
-        """The loop of a stage over rows next to each other."""
+        """Name of a stage's loop over adjacent rows."""
         return n.loops[self.chain.axis(n, self.anchor.spatial[-1]).var]
 
     def _blocks(self, s: BaseSchedule, columns: int) -> tuple[str, str]:
-        """The loops over blocks of rows, and over those of a block."""
+        """(loop over blocks, loop over the rows of a block), for ``columns`` rows per block."""
         loops = self.anchor.loops
         rows = [loops[it.var] for it in self.chain.rows]
         block, column = s.split(rows[-1], [None, columns])
@@ -87,12 +90,14 @@ class AcrossPart(RowsPart):
         return fused(s, [*rows[:-1], block]), column
 
     def _inner(self, n: Nest) -> list[str]:
-        """The loops of a stage within a row."""
+        """Names of a stage's loops within a row."""
         return [n.loops[it.var] for it in self.chain.within(n)]
 
 
 class RowLanesPart(AcrossPart):
-    """Rows in lanes, on a CPU. Knobs: ``columns``, rows of a block; ``pieces`` of the terms, where rows are few."""
+    """Rows in vector lanes on a CPU. Knobs: ``columns``, rows per block; ``pieces``, parts of the terms if rows are
+    few.
+    """
 
     def knobs(self) -> Mapping[str, Sequence[object]]:
         every = -(-self.width // self.lanes) * self.lanes
@@ -108,16 +113,16 @@ class RowLanesPart(AcrossPart):
 
     @cached_property
     def _kept(self) -> int:
-        """Bytes of what stages make for a row."""
+        """Bytes of intermediate results per row."""
         return kept_bytes(self.chain) if self.chain.stages else 4
 
     @cached_property
     def lanes(self) -> int:
-        """Lanes of two vectors of the widest element, which is as many as a language has."""
+        """Lanes of two vectors of the widest element type; at most 16."""
         return min(16, 2 * vector_lanes(self.target, self.bits))
 
     def _seconds(self, c: Config) -> float:
-        """Bytes over bandwidth, short pieces of memory's rows slower, the partial results once more."""
+        """Modelled seconds: bytes over bandwidth, slower for short contiguous runs, plus partial sums."""
         pieces = int(c["pieces"])
         columns = min(int(c["columns"]), self.width) if pieces == 1 else self.width
         blocks = self.rows // self.width * -(-self.width // columns) * pieces
@@ -143,7 +148,7 @@ class RowLanesPart(AcrossPart):
             self._in_lanes(s, self._column(n), self._inner(n), n, last)
 
     def _in_lanes(self, s: BaseSchedule, column: str, inner: Sequence[str], n: Nest, last: int) -> None:
-        """Vectors of rows, of which the last block has so many; several terms of each at a time."""
+        """Vectorize a stage across rows, several terms per step; ``last``: rows of the last block."""
         if n.kind == "reduce":
             _, vector = s.register_tile(inner[-1], column, sizes=[TERMS, self.lanes], lanes=self.lanes)
         else:
@@ -153,7 +158,7 @@ class RowLanesPart(AcrossPart):
             s.partition(vector, [last // self.lanes])
 
     def _in_pieces(self, s: BaseSchedule, pieces: int) -> None:
-        """Parts of the terms for blocks, and then their sums."""
+        """Split the terms into ``pieces`` parts over blocks, with a second kernel that adds the partial sums."""
         name, n = self.anchor.name, self.anchor
         count = len(n.spatial)
         part = s.rfactor(name, s.split(n.loops[n.reduced[0].var], [pieces, None])[0]).name
@@ -169,8 +174,9 @@ class RowLanesPart(AcrossPart):
 
 
 class WarpsPart(AcrossPart):
-    """Rows in threads of a warp, on a GPU, whose terms others share. Knobs: ``columns``, rows of a block; threads that
-    ``share`` the terms of each; ``pieces`` of the terms, where rows are few.
+    """Rows in adjacent threads on a GPU. Knobs: ``columns``, rows per block; ``share``, threads per row; ``pieces``,
+    parts of
+    the terms if rows are few.
     """
 
     def knobs(self) -> Mapping[str, Sequence[object]]:
@@ -184,7 +190,7 @@ class WarpsPart(AcrossPart):
         return self.anchor.size(self.anchor.reduced)
 
     def _fits(self, columns: int, share: int) -> bool:
-        """True when shared memory has room for so many rows, and for the threads' partial results."""
+        """True if intermediate results of ``columns`` rows and the threads' partial results fit shared memory."""
         return columns * (kept_bytes(self.chain) + 8 * share) <= self.target.shared_bytes
 
     def where(self) -> Mapping[str, Callable[[Config], bool]]:
@@ -216,7 +222,7 @@ class WarpsPart(AcrossPart):
             self._in_threads(s, n, self._column(n), share)
 
     def _in_pieces(self, s: BaseSchedule, columns: int, share: int, pieces: int) -> None:
-        """Parts of the terms for blocks, and then their sums."""
+        """Split the terms into ``pieces`` parts over blocks, with a second kernel that adds the partial sums."""
         name, n = self.anchor.name, self.anchor
         own, count = [n.loops[it.var] for it in n.spatial], len(n.spatial)
         terms = [n.loops[it.var] for it in n.reduced]

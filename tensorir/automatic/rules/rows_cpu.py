@@ -1,8 +1,8 @@
-"""Rows on CPUs, stored along the axis: lanes along the row, a few accumulators each, rows in blocks for the cores.
+"""Row reductions along contiguous elements on CPUs: lanes along the row, several vector accumulators, blocks of rows.
 
-A reduction has several vectors of partial results, so that an addition need not wait for the one before; at the end
-of a row these are joined vector by vector, then four lanes at a time: one by one they would take as long as the row.
-What stages make for a row stays in the core's cache from one pass over it to the next.
+Several accumulators hide the latency of dependent additions. At the end of a row they are combined as vectors, then
+four
+lanes at a time; lane by lane this would take as long as the row. Intermediate rows stay in cache between passes.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from tensorir.automatic.rules.stream import SUM_CYCLES, narrow, on_cores
 from tensorir.schedule.schedule import BaseSchedule
 
 BLOCK = 1 << 15
-"""Elements of a block: enough to be worth handing to a core."""
+"""Elements per block that amortize its start on a core."""
 CACHE = 1 << 18
-"""Bytes of a row's own arrays that a core's cache keeps."""
+"""Bytes of a row's intermediate arrays that fit a core's cache."""
 JOINED_LANES = 4
 """Lanes in which the last partial results are combined."""
 
 
 class AlongPart(RowsPart):
-    """A chain of stages, a row at a time, in vectors along it.
+    """Chain of stages row by row, vectorized along the row.
 
-    Knobs: ``rows`` of a block, ``lanes`` of a vector, ``vectors`` of partial results.
+    Knobs: ``rows`` per block, ``lanes`` per vector, ``vectors`` of accumulators.
     """
 
     @staticmethod
     def suits(chain: Chain) -> bool:
-        """True when elements next to each other are of the same row, and a row's own arrays fit the cache."""
+        """True if rows are contiguous and their intermediate arrays fit the cache."""
         return lies_along(chain) and kept_bytes(chain) <= CACHE
 
     # -- the space
@@ -54,13 +54,15 @@ class AlongPart(RowsPart):
         return self.fastest()
 
     def _seconds(self, c: Config) -> float:
-        """Bytes over bandwidth, and the steps of each pass: vectors, sums that wait for each other, and their joins."""
+        """Modelled seconds: memory traffic, and the cycles of each pass over the rows."""
         lanes, vectors, rows = int(c["lanes"]), int(c["vectors"]), int(c["rows"])
         cycles = sum(self._cycles(n, lanes, vectors) for n in self.nests) * self.rows
         return on_cores(self.target, cycles, sum(bytes_of(b) for b in self.outside), -(-self.rows // rows))
 
     def _cycles(self, n: Nest, lanes: int, vectors: int) -> float:
-        """Cycles of a stage for one row: what computes, or sums that wait for the ones before, and their joins."""
+        """Cycles of a stage per row: arithmetic, or the chain of dependent sums if longer, and combining
+        accumulators.
+        """
         length = self.chain.length(n)
         whole, rest = divmod(length, lanes)  # the tail of a reduction goes lane by lane
         steps = whole + (2 * rest if n.reduced else min(rest, 1))
@@ -97,7 +99,9 @@ class AlongPart(RowsPart):
         s.register_tile(self.trailing(s, n), sizes=[lanes], lanes=lanes, tail="shift" if again else "guard")
 
     def reduced(self, s: BaseSchedule, n: Nest, c: Config, row: str | None = None) -> None:
-        """Partial results of a reduction, next to it: in its own row, or in a row of what reads it."""
+        """Vectorize the reduction ``n`` with vector accumulators, in place or computed at loop ``row`` of its
+        reader.
+        """
         if int(c["lanes"]) > 1:
             s.reduce_in_lanes(n.name, self.trailing(s, n), c["lanes"], vectors=c["vectors"], at=row)
         elif row is not None:

@@ -1,7 +1,7 @@
-"""Rows on GPUs, stored along the axis: a block has a row, reads it once, and its threads share out reductions.
+"""Row reductions along contiguous elements on GPUs: one block per row, whose threads share the terms.
 
-What several stages read of a row is copied to shared memory, four elements a thread at a time, and gone through there.
-``reduce_across`` gives each thread every so many-th element, and combines the threads' results by shuffles.
+A row read by several stages is copied to shared memory once, in vectors. ``reduce_across`` gives thread t the elements
+t, t + threads, … and combines the threads' results by shuffles.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from tensorir.target import Target
 
 THREADS = (256, 128, 64, 32, 512)
 BARRIER_S = 2e-8
-"""Seconds that threads of a block wait for each other once, and combine their results."""
+"""Seconds of one block-wide reduction with its barrier."""
 RESIDENT = 132 * 8
-"""Blocks of 256 threads that run at a time."""
+"""Blocks of 256 threads resident on the GPU."""
 
 
 class BlockPart(RowsPart):
-    """A chain of stages, a row a block. Knobs: its ``threads``, and ``lanes`` that each of them moves at a time."""
+    """Chain of stages, one row per block. Knobs: ``threads`` per block, ``lanes`` per vector access."""
 
     @staticmethod
     def suits(chain: Chain, target: Target) -> bool:
-        """True when elements next to each other are of the same row, and what stages make for it fits shared memory."""
+        """True if rows are contiguous and their intermediate arrays fit shared memory."""
         return lies_along(chain) and kept_bytes(chain) <= target.shared_bytes - 2048
 
     def knobs(self) -> Mapping[str, Sequence[object]]:
@@ -53,7 +53,7 @@ class BlockPart(RowsPart):
         return self._seconds
 
     def _seconds(self, c: Config) -> float:
-        """Bytes over bandwidth, more of them where a row is read again, and barriers and steps of the blocks."""
+        """Modelled seconds: memory traffic, more if scalar, and steps and barriers of all waves."""
         threads, lanes = int(c["threads"]), int(c["lanes"])
         moved = sum(bytes_of(b) for b in self.outside) * (1.0 if lanes > 1 else 1.05)
         steps = sum(-(-self.chain.length(n) // threads) * (n.operations + 4 * n.calls) for n in self.nests)
@@ -89,7 +89,9 @@ class BlockPart(RowsPart):
                     s.stage_in(near.get(b, b.name), at=thread, scope="register", vector=lanes)
 
     def _in_threads(self, s: BaseSchedule, n: Nest, c: Config) -> str:
-        """The elements of a map in threads, a few neighbours each; gives the loop of a thread."""
+        """Bind the elements of a map to threads, ``lanes`` adjacent ones each; return the thread loop, "" for one
+        element per row.
+        """
         if not self.chain.within(n):
             return ""
         lanes = int(c["lanes"])
@@ -100,7 +102,7 @@ class BlockPart(RowsPart):
         return thread
 
     def _shared_out(self, s: BaseSchedule, n: Nest, threads: int) -> None:
-        """The terms of a reduction to threads."""
+        """Distribute the terms of a reduction over ``threads`` threads."""
         own = [n.loops[it.var] for it in n.reduced]
         last = self._last(n)
         rest, thread = s.split(fused(s, last), [None, threads])
@@ -114,7 +116,7 @@ class BlockPart(RowsPart):
 
     @cached_property
     def _staged(self) -> list[Buffer]:
-        """The arrays of which several stages read the same row, as far as shared memory goes."""
+        """Arrays whose row several stages read, to be staged within the limit of shared memory."""
         left = self.target.shared_bytes - 2048 - kept_bytes(self.chain)
         found = []
         for b in self.outside:
@@ -126,20 +128,20 @@ class BlockPart(RowsPart):
         return found
 
     def _of_a_row(self, n: Nest, b: Buffer) -> bool:
-        """True when a stage reads of an array what is in its row, each element once."""
+        """True if a stage reads each element of an array's row once."""
         within = {it.var for it in self.chain.within(n)}
         loads = [x for x in n.loads if x.buffer is b]
         return all(sum(uses(i, within) for i in x.index) == len(within) == _places(x, within) for x in loads)
 
     def _along(self, n: Nest, b: Buffer) -> bool:
-        """True when a stage reads narrow elements of its row, neighbours in memory in a thread."""
+        """True if a stage reads elements of less than 32 bits of its own row, contiguous per thread."""
         narrow, within = DTYPES[b.dtype].bits < 32, self.chain.within(n)
         loads = [x for x in n.loads if x.buffer is b]
         return bool(narrow and within) and self._of_a_row(n, b) and all(x.index[-1] is within[-1].var for x in loads)
 
     @cached_property
     def _columns(self) -> list[Buffer]:
-        """The arrays of which the anchor reads the same in every row, four neighbours at a time."""
+        """Arrays that the anchor reads identically in every row (weight, bias), contiguous along the row."""
         last = [it.var for it in trailing(self.anchor, self.chain.within(self.anchor))]
         rows = {it.var for it in self.chain.rows}
         loads = [x for x in self.anchor.loads if not any(uses(i, rows) for i in x.index)]
@@ -147,5 +149,5 @@ class BlockPart(RowsPart):
 
 
 def _places(x: Load, within: set[Var]) -> int:
-    """The number of a read's indices that are axes within a row and nothing else."""
+    """Number of indices of ``x`` that are plain axes within a row."""
     return sum(i in within for i in x.index)

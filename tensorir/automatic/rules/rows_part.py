@@ -1,4 +1,4 @@
-"""Common code of schedules for a chain of rows: its measures, and the loop along which elements are stored."""
+"""Common base of parts for chains of row stages: number and length of rows, arrays accessed, the contiguous axis."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tensorir.target import Target
 
 
 class RowsPart(Part):
-    """A chain of stages, one kernel that goes through a row, or through a few, at a time."""
+    """Chain of row stages as one kernel that handles one or a few rows at a time."""
 
     rule = "rows"
 
@@ -34,7 +34,7 @@ class RowsPart(Part):
 
     @cached_property
     def rows(self) -> int:
-        """The number of rows."""
+        """Number of rows."""
         return self.chain.count
 
     @cached_property
@@ -44,27 +44,27 @@ class RowsPart(Part):
 
     @cached_property
     def outside(self) -> list[Buffer]:
-        """The arrays that are read from memory or written to it."""
+        """Arrays in memory that the chain reads or writes."""
         made = {b for n in self.chain.stages for b in n.writes}
         return [b for b in dict.fromkeys(b for n in self.nests for b in (*n.reads, *n.writes)) if b not in made]
 
     def trailing(self, s: BaseSchedule, n: Nest) -> str:
-        """Fuse the axes along which a row's elements are stored; returns the loop."""
+        """Fuse the axes along which a row is contiguous; return the loop."""
         return fused(s, [n.loops[it.var] for it in trailing(n, self.chain.within(n))])
 
 
 def kept_bytes(chain: Chain) -> int:
-    """Bytes of what stages make for a row; of a dim, the most."""
+    """Bytes of intermediate results per row; symbolic extents count as their maximum."""
     return sum(bytes_of(b) for n in chain.stages for b in n.writes) // max(1, chain.count)
 
 
 def length_of(chain: Chain) -> int:
-    """Elements of a row; of a dim, the most."""
+    """Elements of a row; symbolic extents count as their maximum."""
     return max(chain.length(n) for n in (*chain.stages, chain.anchor))
 
 
 def trailing(n: Nest, axes: Sequence[Iter]) -> tuple[Iter, ...]:
-    """The last of some axes that all reads have one after another as their last ones, or not at all."""
+    """Trailing axes contiguous in every load of the stage that depends on them; at least the last one."""
     found = tuple(axes)
     while len(found) > 1 and not all(_ends_with(x.index, found) for x in n.loads):
         found = found[1:]
@@ -77,5 +77,5 @@ def _ends_with(index: Sequence[Expr], axes: tuple[Iter, ...]) -> bool:
 
 
 def lies_along(chain: Chain) -> bool:
-    """True when elements next to each other are of the same row, in all that its reductions read."""
+    """True if rows are contiguous in all arrays that the chain's reductions read."""
     return all(all_along(n, n.reduced[-1].var) for n in chain.reduced)

@@ -1,4 +1,4 @@
-"""Scan: rows that do not wait for each other are shared out; one long scan goes by tiles."""
+"""Scheduling of scans (prefix sums): independent scans are distributed; one long scan is tiled in three kernels."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from tensorir.schedule.schedule import BaseSchedule
 from tensorir.target import Target
 
 LONG_SCAN = 1 << 13
-"""Elements from which on a scan alone is worth three kernels."""
+"""Least elements of a single scan for which three kernels pay."""
 THREADS = 64
 COMBINE_CYCLES = 2.4
-"""Cycles of combining two vectors, the second of which waits for the first."""
+"""Cycles of a dependent combination of two vectors."""
 WIDE_MOVES = 1.6
-"""Time of moving lanes about in a vector of 64 bytes, over that in one of 32."""
+"""Time of a lane shuffle in a 64-byte vector relative to a 32-byte one."""
 
 
 def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
-    """A scan, by tiles where it is all that there is, else with its rows or columns shared out."""
+    """Parts for a scan: tiled if it is the whole definition and long, and distributed over its independent scans."""
     if anchor.kind != "scan":
         return
     before = [n.name for n in graph.producers(anchor) if n.kind == "map" and not graph.is_output(n)]
@@ -41,26 +41,26 @@ def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
 
 
 def widest(anchor: Nest, target: Target) -> int:
-    """Lanes of two vectors of the widest element, which is as many as a language has."""
+    """Lanes of two vectors of the widest element type; at most 16."""
     return min(16, 2 * vector_lanes(target, widest_bits([anchor])))
 
 
 class ScanLanesPart(Part):
-    """One stage on a CPU: vectors of columns that are scanned next to each other, or of a row's own elements.
+    """Scan on a CPU: vector lanes are independent columns, or consecutive elements of one row.
 
-    Knobs: ``block`` columns or rows of a block, ``lanes`` of a vector.
+    Knobs: ``block``, columns or rows per block; ``lanes`` per vector.
     """
 
     rule = "scan"
 
     @functools.cached_property
     def columns(self) -> bool:
-        """True when elements next to each other are of different scans."""
+        """True if adjacent elements belong to different scans."""
         return self.last is not along(self.anchor)
 
     @functools.cached_property
     def last(self) -> Iter:
-        """The axis along which results are stored."""
+        """The axis along which results are contiguous."""
         stores = [x for x in find(self.anchor.stage.body, Store) if x.buffer in self.graph.program.outputs or x.index]
         place = stores[-1].index[-1]
         return next((it for it in self.anchor.stage.iters if uses(place, {it.var})), along(self.anchor))
@@ -73,7 +73,7 @@ class ScanLanesPart(Part):
         return self._seconds
 
     def _seconds(self, c: Config) -> float:
-        """Seconds of a configuration: lanes of columns are independent, those of a row are combined in steps."""
+        """Modelled seconds: one combination per vector of columns, log2(lanes) steps per vector of a row."""
         n, block, lanes = self.anchor, int(c["block"]), int(c["lanes"])
         steps = COMBINE_CYCLES * (1.0 if self.columns else math.log2(lanes) if lanes > 1 else 1.0)
         steps *= WIDE_MOVES if not self.columns and lanes * self.bits >= 512 else 1.0
@@ -101,10 +101,11 @@ class ScanLanesPart(Part):
 
 
 class TiledPart(Part):
-    """One long scan and what it reads: totals of tiles, the scan of these, and scans of tiles.
+    """One long scan in three steps: totals of tiles, exclusive scan of the totals, scan of each tile.
 
-    Knobs: ``tile``, and on CPUs the ``lanes`` in which a tile is scanned: half as many take one step less for twice as
-    many vectors, which pays where a step is several instructions.
+    Knobs: ``tile`` elements; on CPUs ``lanes``: half as many save one step per vector but double the vectors, which
+    pays if
+    a step is several instructions.
     """
 
     rule = "tiled_scan"
@@ -118,12 +119,12 @@ class TiledPart(Part):
 
     @functools.cached_property
     def combiners(self) -> list[Combiner]:
-        """The combiners of terms."""
+        """Combiners of the scan."""
         return [u.combiner for u in find(self.anchor.stage.body, Update)]
 
     @functools.cached_property
     def chooses(self) -> bool:
-        """True when the larger or the smaller one is taken, with a look at what is no number."""
+        """True if the combiner is a minimum or maximum, which costs several instructions to propagate NaN."""
         return any(find(r, Binary, lambda x: x.op in ("max", "min")) for c in self.combiners for r in c.result)
 
     def schedule(self, s: BaseSchedule, config: Config) -> None:

@@ -1,4 +1,4 @@
-"""Scans on GPUs: a thread for each of them, which takes several elements at a time."""
+"""Scans on GPUs: one thread per scan, several elements per step."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from tensorir.tune.gpu_devices import GPUS, Gpu, gpu_of
 from tensorir.tune.gpu_model import DRAM_SHARE, LAUNCH_S, overlapped
 
 UNKNOWN = "A100"
-"""The GPU whose rates are taken for an unknown device."""
+"""GPU whose parameters the cost model uses for unknown devices."""
 WARP = 32
 SHARED_CYCLES = 30.0
-"""Cycles until an element of shared memory is there."""
+"""Latency of shared memory in cycles."""
 COMBINE_CYCLES = 4.0
-"""Cycles of combining two elements, the second of which waits for the first."""
+"""Cycles of a dependent combination of two elements."""
 BARRIERS = 60.0
-"""Cycles in which the threads of a block wait for each other, before and after a copy."""
+"""Cycles of the block's barriers before and after a copy."""
 REGISTERS = 64
-"""Registers that hold elements of a thread."""
+"""Registers per thread for loaded elements."""
 COPIED = 16
-"""Bytes that a thread reads at once."""
+"""Maximum bytes of one thread's load."""
 
 
 def along(anchor: Nest) -> Iter:
@@ -40,11 +40,10 @@ def along(anchor: Nest) -> Iter:
 
 
 class ThreadsPart(Part):
-    """One stage on a GPU: scans in threads.
+    """Scans on a GPU, one per thread.
 
-    Knobs: ``threads`` of a block, each a scan;  ``items``, elements that a thread asks for before it combines them, so
-    that it waits for memory once;  ``shared``, of rows: whether the threads of a block read these for each other, in
-    runs, instead of each its own.
+    Knobs: ``threads`` per block;  ``items``, elements a thread loads before combining them, to pay memory latency once;
+    ``shared``, for rows: 1 if the block copies contiguous runs to shared memory, 0 if each thread loads its own row.
     """
 
     rule = "scan"
@@ -56,13 +55,13 @@ class ThreadsPart(Part):
 
     @cached_property
     def staged(self) -> tuple[Load, ...]:
-        """Loads that go element by element, of arrays with no other load."""
+        """Loads with stride 1 along the scan, of arrays loaded only once."""
         loads = [x for x in self.anchor.loads if x.buffer not in self.anchor.writes]
         alone = [x for x in loads if sum(y.buffer is x.buffer for y in loads) == 1]
         return tuple(x for x in alone if self._steps(x)) if self.anchor.constant else ()
 
     def _steps(self, x: Load) -> bool:
-        """True when a read moves by one element of a dimension, and along the others with no axis but its own."""
+        """True if a load moves by one element of one dimension along the scan, and its other indices are plain axes."""
         own = {it.var for it in self.anchor.stage.iters}
         moved = [i for i in x.index if uses(i, {self.axis.var})]
         plain = all(i in own or not uses(i, own) for i in x.index if not among(i, moved))
@@ -71,17 +70,17 @@ class ThreadsPart(Part):
 
     @cached_property
     def in_rows(self) -> bool:
-        """True when what a scan reads is a row of memory: neighbouring threads read apart then."""
+        """True if a scan reads a contiguous row: adjacent threads then read distant addresses."""
         return any(along_last(x, self.axis.var) for x in self.staged)
 
     @cached_property
     def length(self) -> int:
-        """Elements of a scan; of a dim, the most."""
+        """Elements of a scan; a symbolic extent counts as its maximum."""
         return most(self.axis.extent)
 
     @cached_property
     def _row(self) -> Iter:
-        """The axis along which the rows of a block follow each other."""
+        """The axis that numbers adjacent rows of a block."""
         return self.anchor.spatial[-1]
 
     def knobs(self) -> Mapping[str, Sequence[object]]:
@@ -106,8 +105,9 @@ class ThreadsPart(Part):
         return lambda c: self._seconds(c, gpu)
 
     def _seconds(self, c: Config, gpu: Gpu) -> float:
-        """Counted: bytes from memory, by as many multiprocessors as have blocks; sectors that warps ask for one by one,
-        and write one by one; and what a thread waits for, as often as blocks follow each other.
+        """Modelled seconds: memory traffic over the busy multiprocessors, uncoalesced sectors of loads and stores,
+        latency per
+        wave.
         """
         threads, items, shared = int(c["threads"]), int(c["items"]), bool(c["shared"])
         cells, row = self.anchor.cells, most(self._row.extent)
@@ -129,7 +129,7 @@ class ThreadsPart(Part):
         )
 
     def _vector(self, x: Load, items: int) -> int | None:
-        """Elements of a row that a thread reads at once: as many as begin at a multiple of themselves."""
+        """Elements per vector load of a row; None if it must be scalar."""
         size, row = widest_bits([self.anchor]) // 8, most(x.buffer.shape[-1])
         if x.index[-1] is not self.axis.var:
             return None

@@ -1,7 +1,8 @@
-"""Scatter: cells are filled side by side; terms go in order, in private copies where a scatter is all that there is.
+"""Scheduling of scatters: fills are parallel; terms run in order, in private copies if the scatter is the whole
+definition.
 
-On CPUs each term goes to all its columns at once where these are next to each other, so that lines are read and written
-whole; cells that other axes keep apart are shared out.
+On CPUs a term is added to all its columns at once if these are contiguous; cells that other axes separate are
+distributed over cores.
 """
 
 from __future__ import annotations
@@ -20,18 +21,18 @@ from tensorir.schedule.schedule import BaseSchedule
 from tensorir.target import Target
 
 TERMS = 16
-"""Terms of each cell of a private copy, at least: it is filled and combined again."""
+"""Least terms per cell of a private copy, to amortize its fill and reduction."""
 THREADS = 256
 RUN = 1024
-"""Bytes of a row that a block has at least: less would share lines, and what is fetched ahead, with others."""
+"""Least bytes of a row per block: less would share cache lines and prefetches with other blocks."""
 TERM_S = 1e-9
-"""Seconds of a term, or of those in a vector."""
+"""Seconds per term, or per vector of terms."""
 PARTS = 32
-"""Parts of a block of a GPU, each of a thread."""
+"""Private copies per block on a GPU, one per thread."""
 
 
 def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
-    """A scatter in private copies, where it and what fills its cells are all that there is; or with whole columns."""
+    """Parts for a scatter: private copies if it and its fill are the whole definition; on CPUs whole columns."""
     if anchor.kind != "scatter":
         return
     if anchor.constant:
@@ -43,7 +44,7 @@ def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
 
 
 def _alone(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
-    """A scatter in private copies, where it and what fills its cells are all that there is."""
+    """Part with private copies, if the scatter and its fill are the whole definition and terms are many."""
     fill = f"{anchor.name}.init"
     cells, terms = graph.nests[fill].cells if fill in graph.nests else 0, anchor.size(anchor.stage.iters)
     combines = find(anchor.stage.body, Update)[0].combiner.name != "set"
@@ -53,13 +54,15 @@ def _alone(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
 
 
 class PrivatePart(Part):
-    """One scatter, in copies of its cells for parts of its terms, combined in order. Knob: ``parts``."""
+    """Scatter into private copies of all cells, one per contiguous part of the terms, combined in order. Knob:
+    ``parts``.
+    """
 
     rule = "private_scatter"
 
     @property
     def cells(self) -> int:
-        """Cells of the result."""
+        """Number of cells of the result."""
         return self.graph.nests[f"{self.anchor.name}.init"].cells
 
     def knobs(self) -> Mapping[str, Sequence[object]]:
@@ -88,7 +91,9 @@ class PrivatePart(Part):
             self._shared_out(s, name)
 
     def _shared_out(self, s: BaseSchedule, stage: str, part: str = "") -> None:
-        """Cells in vectors of a CPU or threads of a GPU, ``part`` the axis of copies that each cell combines."""
+        """Distribute the cells of a stage: vectors on a CPU, threads on a GPU; ``part``: its reduction loop over
+        copies.
+        """
         loops = [str(x) for x in s.loops(stage) if str(x) != part]
         if not loops:  # one cell, which is a number
             return
@@ -105,9 +110,9 @@ class PrivatePart(Part):
 
 
 class ColumnsPart(Part):
-    """A scatter on a CPU, each of its terms to a run of columns, which are the cells of one axis.
+    """Scatter on a CPU whose terms each update a contiguous run of columns.
 
-    Knobs: ``block`` columns of a block, ``lanes`` of a vector where all columns of a term go to one row.
+    Knobs: ``block``, columns per block; ``lanes`` per vector if all columns of a term go to one row.
     """
 
     rule = "scatter"
@@ -121,7 +126,7 @@ class ColumnsPart(Part):
 
     @functools.cached_property
     def bits(self) -> int:
-        """Bits of the widest element that is read or written along columns."""
+        """Bits of the widest element type read or written along the columns."""
         made = self.anchor.writes
         read = [x.buffer for x in self.anchor.loads if any(uses(i, {self.columns.var}) for i in x.index)]
         return max(8, *(DTYPES[b.dtype].bits for b in (*made, *read)))

@@ -1,4 +1,4 @@
-"""Split sum: few cells with many terms each; parts of the terms are combined side by side, and then the parts."""
+"""Split reductions: few cells with many terms each; parts of the terms are reduced in parallel, then combined."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ from tensorir.tune.gpu_model import LAUNCH_S
 from tensorir.tune.legal import Predicate
 
 CELLS = {"cpu": 8, "gpu": 256}
-"""Cells below which cores, or multiprocessors, have too few to share."""
+"""Maximum number of cells: more of them occupy all cores or multiprocessors anyway."""
 TERMS = {"cpu": 1 << 13, "gpu": 1 << 12}
-"""Terms of a cell from which on they are shared."""
+"""Least terms of a cell."""
 LONG_SUM = 1 << 8
-"""Terms from which on a cell may have a block of a GPU rather than a thread."""
+"""Least terms for one block, rather than one thread, per cell on a GPU."""
 TERM_S = 1e-8
-"""Seconds that a thread of a GPU takes for a term: blocks for all cells must not need longer for what they read."""
+"""Seconds per term of a GPU thread; blocks for all cells must not take longer to load."""
 UNIT_BYTES_S = 9e10
-"""Bytes a second that one multiprocessor reads: 64 a cycle."""
+"""Memory bandwidth of one multiprocessor in bytes per second: 64 per cycle."""
 
 
 def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
-    """A reduction of few cells, whose terms are shared out, where a second kernel pays."""
+    """Part for a reduction of few cells, if a second kernel pays."""
     if _pays(graph, anchor, target):
         yield from _split(graph, anchor, target)
 
 
 def others(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
-    """Those where one kernel that goes through rows would be as fast, for what no such kernel takes."""
+    """Part for a reduction of few cells for which a one-kernel row reduction would be as fast, but does not apply."""
     if not _pays(graph, anchor, target):
         yield from _split(graph, anchor, target)
 
 
 def shared(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
-    """Those whose terms read elements that other terms read as well, where no tile takes them: sums over pairs."""
+    """Part for a reduction whose terms read common elements (sums over pairs), if no tile applies."""
     if target.kind == "gpu" and anchor.cells > CELLS["gpu"]:
         read = sum(DTYPES[x.dtype].bits // 8 for x in anchor.loads if x.buffer in anchor.reads)
         most = int(TERM_S * CACHE_RATIO * BYTES_S["gpu"] / max(1, read))
@@ -52,8 +52,8 @@ def shared(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
 
 
 def _pays(graph: Graph, anchor: Nest, target: Target) -> bool:
-    """True when the terms of a cell keep a multiprocessor for longer than it takes to start another kernel, and threads
-    next to each other read neighbours.
+    """True if the terms of a cell take a multiprocessor longer than a kernel launch, and adjacent threads read adjacent
+    elements.
     """
     if target.kind == "cpu":
         return True
@@ -65,7 +65,10 @@ def _pays(graph: Graph, anchor: Nest, target: Target) -> bool:
 
 def _split(graph: Graph, anchor: Nest, target: Target, again: bool = False, cells: int | None = None,
            terms: int | None = None) -> Iterator[SplitPart]:  # fmt: skip
-    """For so many cells at most, of so many terms at least; again: which read elements that others read."""
+    """Part for at most ``cells`` cells of at least ``terms`` terms.
+
+    again: True for reductions with operand reuse, False for those without
+    """
     cells, terms = CELLS[target.kind] if cells is None else cells, TERMS[target.kind] if terms is None else terms
     if anchor.kind != "reduce" or not anchor.constant or anchor.reuses != again:
         return
@@ -76,8 +79,9 @@ def _split(graph: Graph, anchor: Nest, target: Target, again: bool = False, cell
 
 
 class SplitPart(Part):
-    """One reduction in two kernels, or in one of a block for each cell. Knobs: ``parts`` of the terms; ``lanes`` (of a
-    GPU: ``threads``) and ``vectors`` of partial results in each.
+    """Reduction in two kernels (partial sums, then their sum), or in one with a block per cell.
+
+    Knobs: ``parts`` of the terms; per part ``lanes`` and ``vectors`` of accumulators on a CPU, ``threads`` on a GPU.
     """
 
     rule = "split_sum"
@@ -135,13 +139,13 @@ class SplitPart(Part):
 
     @staticmethod
     def _in_block(s: BaseSchedule, cells: Sequence[str], term: str, threads: int) -> None:
-        """One block for each cell, whose threads share its terms."""
+        """Bind each cell to a block, whose threads share its terms."""
         s.share_out(*cells)
         each, thread = s.split(term, [None, threads])
         s.reorder(thread, each).reduce_across(thread, "thread.x")
 
     def _on_cpu(self, s: BaseSchedule, part: str, term: str, c: Config) -> None:
-        """Parts for blocks; in each, lanes and vectors of partial results, combined at its end."""
+        """Split the terms into parts over blocks, each with vector accumulators."""
         name, lanes, vectors = self.anchor.name, c["lanes"], c["vectors"]
         split = s.rfactor(name, part).name
         *cells, term = [str(x) for x in s.loops(split)]

@@ -1,4 +1,4 @@
-"""Stream: cells that have nothing in common are shared out to blocks, threads and lanes. It takes every stage."""
+"""Streaming of independent cells over blocks, threads and lanes; the fallback rule, which schedules every stage."""
 
 from __future__ import annotations
 
@@ -23,33 +23,33 @@ from tensorir.target import Target
 
 THREADS = 256
 BYTES_S = {"cpu": 10e9, "gpu": 1e12}
-"""Bytes that a device moves in a second, roughly: the model compares configurations of one device."""
+"""Approximate memory bandwidth in bytes per second; only ratios on one device matter."""
 CACHE_RATIO = 8.0
-"""Bytes that the caches of a GPU's multiprocessors give while its memory gives one."""
+"""Bandwidth of a GPU's L1 caches relative to its memory."""
 ADDING = 64
-"""Threads of a block that add up parts."""
+"""Threads per block of a kernel that adds partial sums."""
 CORES_OF_MANY = 16
-"""Cores of a CPU of which nobody knows how many it has."""
+"""Assumed cores of a CPU if their number is unknown."""
 SUM_CYCLES, STEP, LEFT = 2.6, 1.0, 10.0
-"""Cycles until a sum can be added to again, of a step of a loop, and of its end."""
+"""Cycles between dependent additions to an accumulator, of a loop iteration's overhead, and of a loop's exit."""
 TEST_CYCLES, SHUFFLE_CYCLES = 0.55, 4.0
-"""Cycles of a lane that asks whether it has a cell, and of a vector that is shuffled as lanes ask what they read."""
+"""Cycles of a guard per lane, and of a shuffle for loads with a condition per lane."""
 NARROW_COST = 0.65
-"""Cost of an operation on vectors of at most 32 bytes, over one on 64: a core does three of those a cycle, not two."""
+"""Cost of an operation on vectors of up to 32 bytes relative to 64: a core issues three per cycle instead of two."""
 HANDED_S = 6e-6
-"""Seconds until all cores compute what they are handed."""
+"""Seconds until all cores have started on a kernel."""
 UNEVEN_PART = 0.45
-"""The part of a block by which cores end apart."""
+"""Load imbalance: fraction of a block by which cores finish apart."""
 FAR_BYTES = 1 << 20
-"""Bytes of an array of which a core does not keep its part near."""
+"""Bytes above which an array does not stay in a core's cache."""
 RUNS = 110
-"""Bytes that could be read in the time that a jump to another row takes."""
+"""Bytes that could be read contiguously in the time of a jump to another row."""
 
 
 def on_cores(target: Target, cycles: float, moved: float, blocks: int) -> float:
-    """Seconds of a kernel of ``blocks`` that compute for so many cycles and move so many bytes.
+    """Seconds of a CPU kernel of ``blocks`` blocks, with ``cycles`` cycles of arithmetic and ``moved`` bytes in all.
 
-    One core does what is little alone, before others are there.
+    A short kernel is modelled on one core, without the time to start others.
     """
     cores, rate = target.units or CORES_OF_MANY, CPU.rate(moved) / CPU.cores
     computed, fetched = cycles / CYCLES_S, moved / rate
@@ -59,13 +59,13 @@ def on_cores(target: Target, cycles: float, moved: float, blocks: int) -> float:
 
 
 def narrow(target: Target, lanes: int, bits: int) -> float:
-    """Vector operations that one of so many lanes is, in those of the widest vectors."""
+    """Cost of an operation on ``lanes`` lanes of ``bits`` bits, in operations on the target's widest vectors."""
     wide = lanes * bits / (8 * target.vector_bytes)
     return max(1.0, wide) if wide > 0.5 or target.vector_bytes < 64 else NARROW_COST
 
 
 def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
-    """The cells of one stage, with windows that it alone reads; in vectors, or one at a time."""
+    """Parts for a single stage, with windows that only it reads: vectorized, then cell by cell."""
     if anchor.spatial and anchor.kind in ("map", "reduce") and not anchor.empty:
         if near := windows(graph, anchor):
             yield VectorPart(graph, anchor, target, near, f"{anchor.cells} cells, each with windows of its own")
@@ -74,7 +74,9 @@ def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
 
 
 def windows(graph: Graph, anchor: Nest, again: bool = False) -> tuple[str, ...]:
-    """Reductions that an anchor alone reads, each cell where it makes its own; ``again``: those with reuse as well."""
+    """Names of the reductions that only ``anchor`` reads, elementwise; ``again``: True to include those with operand
+    reuse.
+    """
     if anchor.kind != "map":
         return ()
     own = tuple(it.var for it in anchor.spatial)
@@ -88,7 +90,7 @@ def windows(graph: Graph, anchor: Nest, again: bool = False) -> tuple[str, ...]:
 
 
 class StreamPart(Part):
-    """One stage, its cells shared out one by one."""
+    """A single stage, its cells distributed one by one."""
 
     rule = "stream"
     plainest = True
@@ -105,21 +107,21 @@ class StreamPart(Part):
 
 
 class VectorPart(Part):
-    """Cells in vectors along the last axis, the windows of a vector next to each other in registers.
+    """Cells in vectors along the last axis, with the reductions of a vector in registers.
 
-    Knobs: ``block`` cells of a block (of a GPU: threads), ``lanes`` of a vector, ``vectors`` side by side.
+    Knobs: ``block`` cells per block (threads on a GPU), ``lanes`` per vector, ``vectors`` per step.
     """
 
     rule = "stream"
 
     @property
     def along(self) -> Iter:
-        """The axis of vectors."""
+        """The vectorized axis."""
         return self.anchor.spatial[-1]
 
     @functools.cached_property
     def flat(self) -> bool:
-        """True when the cells may be counted as one axis: what is read is read at the cell itself, or by all alike."""
+        """True if all cells can be fused to one axis: each load is elementwise, or independent of the cell."""
         own = tuple(it.var for it in self.anchor.spatial)
         return len(self.names) == 1 and self.anchor.kind == "map" and all(
             identical(x.index, own) or not any(uses(i, set(own)) for i in x.index) for x in self.anchor.loads
@@ -127,7 +129,7 @@ class VectorPart(Part):
 
     @functools.cached_property
     def length(self) -> int:
-        """Cells along the axis of vectors; of a dim, the most."""
+        """Cells along the vectorized axis; symbolic extents count as their maximum."""
         return self.anchor.cells if self.flat else self.anchor.size(self.anchor.spatial[-1:])
 
     def knobs(self) -> Mapping[str, Sequence[object]]:
@@ -147,7 +149,7 @@ class VectorPart(Part):
 
     @functools.cached_property
     def _contiguous(self) -> bool:
-        """True when something that cells read, or only what they make, is stored along the axis of vectors."""
+        """True if some load that depends on the vectorized axis is contiguous along it, or no load depends on it."""
         var = self.anchor.spatial[-1].var
         loads = [x for x in self.anchor.loads if any(uses(i, {var}) for i in x.index)]
         return not loads or any(along_last(x, var) for x in loads)
@@ -163,7 +165,7 @@ class VectorPart(Part):
         return self._seconds
 
     def _seconds(self, c: Config) -> float:
-        """Seconds that a configuration is expected to take, for comparison with others."""
+        """Modelled seconds of a configuration, for comparison with others on one device."""
         moved = sum(n.moved for n in self._nests)
         if self.target.kind == "gpu":
             blocks = math.ceil(self.anchor.cells / (int(c["lanes"]) * int(c["block"])))
@@ -174,7 +176,7 @@ class VectorPart(Part):
 
     @property
     def _long(self) -> bool:
-        """True when cells have so many terms that few of them take long."""
+        """True if cells have more than ``WINDOW`` terms, so that few cells take long."""
         return self.anchor.size(self.anchor.reduced) > WINDOW
 
     @functools.cached_property
@@ -182,7 +184,9 @@ class VectorPart(Part):
         return tuple(map(Requests, self._nests))
 
     def _runs(self, lanes: int) -> list[tuple[Run, int]]:
-        """Vector reads of a thread of a GPU, and elements of one: CUDA has none but those of copies."""
+        """(run, elements per load) of a GPU thread's vector loads; on CUDA, vector loads are made by staged copies
+        alone.
+        """
         nests = self._nests
         found = [run for r in self._requests for run in r.runs() if self.target.family == "cuda" or run.step > 1]
         across = self.flat and len(self.anchor.spatial) > 1 and self.anchor.size(self.anchor.spatial[-1:]) % lanes
@@ -194,7 +198,7 @@ class VectorPart(Part):
         ]  # fmt: skip
 
     def _asked(self, lanes: int, moved: int) -> float:
-        """Bytes that a GPU's memory is asked for, more where not in vectors, and by sectors of the caches nearby."""
+        """Bytes requested from a GPU's memory: more for scalar accesses and for uncoalesced sectors."""
         vectors = {run.buffer: together for run, together in self._runs(lanes)}
         if self.target.family != "cuda":
             vectors = {b: lanes for r in self._requests for b in r.arrays if lanes > 1} | vectors
@@ -203,14 +207,14 @@ class VectorPart(Part):
         return moved + 0.1 * max(0, alone) + sum(r.more(lanes, vectors) for r in self._requests) / CACHE_RATIO
 
     def _blocks(self, c: Config) -> int:
-        """Blocks: a row's at least, where cells are not counted as one axis, or as many rows as fit."""
+        """Number of blocks of a configuration on a CPU: parts of a row, or several rows each."""
         step, block = int(c["lanes"]) * int(c["vectors"]), int(c["block"])
         rows = self.anchor.cells // self.length
         along = math.ceil(self.length / (step * math.ceil(min(block, self.length) / step)))
         return math.ceil(rows / max(1, min(block, self.anchor.cells) // self.length)) * along
 
     def _moved(self, step: int) -> float:
-        """Bytes, more of them for what is read from row to row: a step of each, or a line."""
+        """Bytes of memory traffic on a CPU, increased for large arrays accessed row by row."""
         run, found = max(64, step * self.bits // 8), 0.0
         for n in self._nests:
             down, lane = {it.var for it in n.reduced}, {it.var for it in n.spatial[-1:]}
@@ -222,9 +226,9 @@ class VectorPart(Part):
         return found
 
     def _cycles(self, lanes: int, vectors: int) -> float:
-        """Cycles of all steps: what computes, or what waits for the step before it, and reads of a lane at a time.
+        """Cycles of all steps on a CPU: arithmetic or dependent sums, and lane-wise loads.
 
-        Where the last step of a row has not as many cells, each lane asks whether it has one, unless it asks anyhow.
+        A partial last vector of a row costs a guard per lane, unless lanes have conditions anyway.
         """
         step, wide = lanes * vectors, narrow(self.target, lanes, self.bits)
         whole, rest = divmod(self.length, step)
@@ -242,7 +246,7 @@ class VectorPart(Part):
 
     @staticmethod
     def _picked(n: Nest, lanes: int) -> float:
-        """Cycles of a vector's elements that are not one after another in a row, or of which each asks for itself."""
+        """Cycles per vector for loads whose lanes are not contiguous or have a condition each."""
         found = 0.0
         for it in n.spatial[-1:]:
             asked = any(uses(x.cond, {it.var}) for x in find(n.stage.body, Select))
@@ -251,7 +255,7 @@ class VectorPart(Part):
         return found
 
     def _pitches(self, n: Nest) -> Iterator[int]:
-        """Bytes between neighbouring lanes of what a stage reads across its rows."""
+        """Byte stride between adjacent lanes of each load across rows."""
         last = {n.spatial[-1].var} if n.spatial else set()
         for x in n.loads:
             at = next((d for d, i in enumerate(x.index[:-1]) if uses(i, last)), None)
@@ -262,7 +266,7 @@ class VectorPart(Part):
 
     @functools.cached_property
     def _nests(self) -> tuple[Nest, ...]:
-        """Its stages, the anchor with its cells in the order in which they are walked here."""
+        """Stages of the part; the anchor with its spatial axes in the order used here."""
         found = [n for name, n in self.graph.nests.items() if name in self.names]
         return tuple(self.anchor if n.name == self.anchor.name else n for n in found)
 
@@ -327,12 +331,12 @@ class VectorPart(Part):
         return tile, lane
 
     def _shifts(self, step: int) -> bool:
-        """True when the last vector of a row may begin earlier, so that it stores some cells again."""
+        """True if the last vector of a row may be shifted back, so that some cells are stored twice."""
         return self.anchor.kind == "map" and self.anchor.constant and step <= self.length and len(self.names) == 1
 
     @functools.cached_property
     def _across(self) -> Iter | None:
-        """The axis along which something is stored that is read across vectors, as by a transpose."""
+        """The axis along which a strided load is contiguous, as in a transpose; None if there is none."""
         if self.anchor.kind != "map" or len(self.names) > 1:
             return None
         last = self.anchor.spatial[-1].var
@@ -367,7 +371,9 @@ class VectorPart(Part):
 
 
 def lengthwise(n: Nest, target: Target) -> Nest:
-    """A stage by its longest axis, where a CPU's vectors are longer than the last one and cells have many terms."""
+    """The stage with its longest axis last, on a CPU for long reductions whose last axis is shorter than a vector; else
+    unchanged.
+    """
     if target.kind != "cpu" or not n.reduced or not n.constant or not n.spatial or n.size(n.reduced) <= WINDOW:
         return n
     longest, lanes = max(n.spatial, key=lambda it: n.size([it])), vector_lanes(target, widest_bits([n]))
@@ -377,13 +383,13 @@ def lengthwise(n: Nest, target: Target) -> Nest:
 
 
 def all_along(n: Nest, var: Var) -> bool:
-    """True when some reads of a stage depend on an axis, and each of these moves by one element as it does."""
+    """True if some loads depend on axis ``var``, and each of them is contiguous along it."""
     loads = [x for x in n.loads if dims_along(x, var)]
     return bool(loads) and all(along_last(x, var) for x in loads)
 
 
 def fused(s: BaseSchedule, loops: Sequence[str]) -> str:
-    """One loop of several."""
+    """Fuse ``loops`` into one; return it."""
     cell = loops[0]
     for loop in loops[1:]:
         cell = s.fuse(cell, loop)
@@ -391,6 +397,6 @@ def fused(s: BaseSchedule, loops: Sequence[str]) -> str:
 
 
 def add_parts(s: BaseSchedule, stage: str, cells: int) -> None:
-    """Each of the cells, so many loops of a stage, is added up from its parts by a thread of a GPU."""
+    """Bind the kernel that adds partial sums on a GPU: one thread per cell; ``cells``: number of its spatial loops."""
     if cells:
         s.share_out(*s.loops(stage)[:cells], each=ADDING, within="thread.x")

@@ -1,7 +1,6 @@
-"""Terms: cells that share what they read, which no tile takes, each with its terms in the lanes of vectors.
+"""Reductions vectorized along their terms on CPUs, for sums with reuse that no tile fits.
 
-Gradients of filters in groups of channels are such: their own axes are short, and the pixels that they add up lie next
-to each other.
+Example: filter gradients of grouped convolutions, with short spatial axes and many contiguous pixels to add up.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from tensorir.target import Target
 
 
 def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
-    """The sums of one stage, where vectors of terms are expected to take less than vectors of cells."""
+    """Part for a reduction, if vectors along its terms have less modelled time than vectors along its cells."""
     if target.kind != "cpu" or anchor.kind != "reduce" or not anchor.constant:
         return
     last = anchor.reduced[-1]
@@ -36,13 +35,13 @@ def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
 
 
 def _seconds(part: Part) -> float:
-    """The expected seconds of the configuration to start from."""
+    """Modelled seconds of the default configuration; infinite if there is none."""
     expected, start = part.expected(), part.start()
     return float("inf") if expected is None or start is None else expected(start)
 
 
 class TermsPart(AlongPart):
-    """The same as of rows, whose elements other rows read as well."""
+    """``AlongPart`` for single reductions whose rows overlap: each cell is a row, its terms are in vectors."""
 
     rule = "terms"
 

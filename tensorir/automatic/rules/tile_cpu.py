@@ -1,9 +1,9 @@
-"""Tile, on CPUs: a sum that reads two operands again and again is a product of matrices by a view of its axes, and one
-of the engines for such products schedules it.
+"""Matrix products on CPUs: a reduction that reuses two operands is viewed as a product and scheduled by an engine.
 
-Convolutions are such products as well: rows are the channels of the result, columns the pixels of a row, terms the
-channels and taps, and what is packed of the image are its columns (im2col), a panel at a time in block memory. Rows of
-several groups, each with a matrix of its own, have an engine of their own, which reads that matrix where it is stored.
+Convolutions are such products: rows are output channels, columns pixels of a row, terms channels and taps; panels of
+im2col columns are packed in block memory. Grouped rows with one matrix per group have a separate engine, which reads
+the
+matrix in place.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ from tensorir.schedule.schedule import BaseSchedule
 from tensorir.target import Target
 
 FEWEST_COLUMNS = 4
-"""Columns of a group that are worth a vector."""
+"""Least columns of a group that fill a vector."""
 VALUES = {
     "columns": 4, "panels": 5, "depth": 3, "rows": 3, "tile": 4, "vectors": 4, "outputs": 4, "pack_a": 2, "unroll_k": 2,
     "pack": 2,
 }  # fmt: skip
-"""Numbers of values to search for each knob of the engines."""
+"""Maximum values searched per knob of the engines, when other parts have knobs too."""
 
 
 def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
-    """A sum with reuse, and the map that reads its cells one to one, by each engine that suits the product."""
+    """Parts for a reduction with operand reuse and its epilogue, one per suitable engine."""
     total = summed(graph, anchor)
     if total:
         yield from by_engines(graph, anchor, target, total)
 
 
 def by_engines(graph: Graph, anchor: Nest, target: Target, total: Nest) -> Iterator[Part]:
-    """A sum that is a product of matrices, by each engine that suits it."""
+    """Parts for the matrix product ``total``, one per suitable engine."""
     if target.kind != "cpu":
         return
     grouped = in_groups(total) if total.reuses else None
@@ -68,7 +68,9 @@ def by_engines(graph: Graph, anchor: Nest, target: Target, total: Nest) -> Itera
 
 
 def _of_groups(graph: Graph, anchor: Nest, target: Target, total: Nest, grouped: Nest) -> Iterator[Part]:
-    """Products of groups, in vectors no wider than their columns, next to register tiles of cells."""
+    """Parts for products in groups, with vectors no wider than a group's columns, and register tiles; by modelled
+    seconds.
+    """
     constants = graph.wishes.constants
     parts: list[Part] = []
     turned = turned_view(grouped, constants)
@@ -85,7 +87,7 @@ def _of_groups(graph: Graph, anchor: Nest, target: Target, total: Nest, grouped:
 
 
 def gathered(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
-    """Rows of several groups whose matrices are stored along terms: lanes along these take less time."""
+    """Part for grouped rows whose matrices are contiguous along the terms, with lanes along the terms."""
     total = summed(graph, anchor) if target.kind == "cpu" else None
     if total and not product_view(total):
         yield from _by_groups(graph, anchor, target, total, tb=True)
@@ -100,9 +102,7 @@ def _by_groups(graph: Graph, anchor: Nest, target: Target, total: Nest, tb: bool
 
 
 def rows_in_groups(total: Nest) -> Gemm | None:
-    """The product of a sum each so many rows of which are multiplied with a matrix of their own, that of their group;
-    None of other sums.
-    """
+    """The grouped product that a reduction declares, with one matrix per ``align`` rows; None for other reductions."""
     inside = {x for load in total.loads for i in load.index for x in find(i, Load)}
     loads = [x for x in total.loads if x not in inside and x.buffer not in total.writes]
     axes = (total.spatial, total.reduced)
@@ -120,13 +120,13 @@ def rows_in_groups(total: Nest) -> Gemm | None:
 
 
 def seconds_of(part: Part) -> float:
-    """The seconds expected of a part's start; infinite where nothing is legal, or nobody can tell."""
+    """Modelled seconds of a part's default configuration; infinite if there is none or no model."""
     expected, start = part.expected(), part.start()
     return math.inf if expected is None or start is None else expected(start)
 
 
 class RegisterProductPart(ProductPart[RegisterTile]):
-    """A product of matrices by register tiles, of panels or strips that are packed."""
+    """Matrix product by register tiles over packed panels or strips."""
 
     values = VALUES
 
@@ -143,7 +143,7 @@ class RegisterProductPart(ProductPart[RegisterTile]):
 
     @cached_property
     def first(self) -> Config:
-        """The start by the engine's model, else the first legal configuration."""
+        """Default configuration of the engine's model, else the first legal one; {} if none is legal."""
         tile = next(self.engine.among(self.every, self.p, self.target), None)
         return self.engine.start(self.p, self.target) or (tile.config if tile else {})
 
@@ -159,7 +159,7 @@ class RegisterProductPart(ProductPart[RegisterTile]):
 
 
 class GroupedRowsPart(ProductPart[RowsTile]):
-    """Rows of several groups, each with a matrix of its own, in register tiles of one group."""
+    """Grouped rows with one matrix per group, in register tiles that do not cross groups."""
 
     values = VALUES
 

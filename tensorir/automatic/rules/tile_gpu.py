@@ -1,9 +1,8 @@
-"""Tile, on GPUs: a sum that reads two operands again and again is a product of matrices by a view of its axes, and one
-of the engines for such products schedules it: by warpgroups or on tensor cores where these multiply its operands,
-in threads, or by shared tiles.
+"""Matrix products on GPUs: a reduction that reuses two operands is viewed as a product and scheduled by an engine.
 
-Of a convolution the pixels under the taps are one of the matrices, which is never stored: a block copies those of its
-tile to shared memory from where they are (implicit GEMM). Cheap maps, such as a border of zeros, are computed there.
+Engines: warpgroups (wgmma), tensor cores by warps (mma), register tiles of threads, shared-memory tiles. For a
+convolution the im2col matrix is never stored: a block copies its tile from the image to shared memory (implicit GEMM).
+Cheap maps, such as zero padding, are computed during the copy.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ ENGINES: Mapping[str, type[Engine]] = {
     "tile_warp": WarpTile,
     "tile": SharedTile,
 }
-"""The engines by names of templates, the one that promises most first."""
+"""Template name -> engine, most promising first."""
 ON_TENSOR_CORES = (HopperTile, TensorTile)
 
 VALUES: Mapping[type[Engine], Mapping[str, int]] = {
@@ -55,33 +54,36 @@ VALUES: Mapping[type[Engine], Mapping[str, int]] = {
     WarpTile: dict(li=2, ri=2, rj=3, wi=2, wj=2, bk=2, depth=3, in_flight=2, raster=2, splits=4, atomic=1, rest=1),
     SharedTile: dict(ti=4, tj=3, ri=4, rj=4, bk=2, vector=2, fragments=2, depth=2),
 }  # fmt: skip
-"""Numbers of values to search for each knob of the engines."""
+"""Maximum values searched per knob of each engine, when other parts have knobs too."""
 WHOLE_PARTS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 16, 18, 22, 26, 33, 44, 66, 88, 132)
-"""Parts of long sums, which fill 132 multiprocessors."""
+"""Numbers of parts of long sums (split-K) that fill 132 multiprocessors."""
 CHEAP_OPS = 16
-"""Operations that may be repeated for each copy of an element, those of a border on all sides among them."""
+"""Maximum operations of a map recomputed for each copied element, zero padding included."""
 MOST_WASTED = 2
-"""The largest factor on the number of terms from padding them to whole steps."""
+"""Maximum factor by which padding to whole steps may increase columns times terms."""
 KEPT_KNOBS = ("splits", "depth", "in_flight", "cluster", "resident", "pingpong", "staged")
-"""Knobs of which the model is not asked: how tiles arrive, leave and are shared out stays as the engine starts."""
+"""Knobs fixed at the engine's default when the model chooses the start: copies, output path and distribution of
+tiles.
+"""
 UNROLLED = 1024
-"""Multiply-adds that a thread of a start writes out: more and their operands leave too few registers for addresses."""
+"""Maximum unrolled multiply-adds per thread of a default; more leave too few registers for addresses."""
 MOST_REGISTERS = 255
-"""Of a thread."""
+"""Maximum registers per thread."""
 ADDRESS = 6
-"""Registers for the place of an element that no vector copies and the conditions for that: of tiles of threads over
-a 7 x 7 filter of three channels NVRTC spills what is beyond, and it writes up to ``ROLLED`` such copies out, else four.
+"""Registers per element copied without vectors, for its address and conditions. Beyond this NVRTC spills (7 x 7 filters
+of
+three channels); up to ``ROLLED`` such copies are unrolled, else four at a time.
 """
 ROLLED = 16
 TRIED_CONFIGURATIONS = 400
-"""Configurations that the model compares for a start."""
+"""Configurations that the model compares for a default."""
 NEAR_FACTOR = 1.1
-"""The start of the engine is kept if it is expected to take at most this many times as long as the best."""
+"""The engine's default is kept if its modelled time is at most this factor of the best."""
 
 
 def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
-    """A sum with reuse, the map that reads its cells one to one, and cheap maps that it alone reads, by each engine
-    that suits the product.
+    """Parts for a reduction with operand reuse, its epilogue and cheap maps that only it reads, one per suitable
+    engine.
     """
     total = summed(graph, anchor)
     if total:
@@ -89,8 +91,8 @@ def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
 
 
 def by_engines(graph: Graph, anchor: Nest, target: Target, total: Nest) -> Iterator[Part]:
-    """A sum that is a product of matrices, by each engine that suits it; one that is a convolution by its own tile on
-    tensor cores as well, before what is expected to take longer.
+    """Parts for the matrix product ``total``, one per suitable engine; a convolution's own tile is placed by modelled
+    time.
     """
     conv = convolved(graph, anchor, target, total)
     for part in multiplied(graph, anchor, target, total):
@@ -103,7 +105,7 @@ def by_engines(graph: Graph, anchor: Nest, target: Target, total: Nest) -> Itera
 
 
 def convolved(graph: Graph, anchor: Nest, target: Target, total: Nest) -> ConvPart | None:
-    """A convolution, or a gradient, by the tile for it on tensor cores; None where there is none."""
+    """Part for a convolution or gradient on tensor cores; None if ``total`` is none or no instruction fits."""
     found = conv_view(graph, anchor, total) if target.language == "cuda" else None
     if found is None:
         return None
@@ -118,7 +120,7 @@ def convolved(graph: Graph, anchor: Nest, target: Target, total: Nest) -> ConvPa
 
 
 def _faster(part: Part, than: Part) -> bool:
-    """True when the start of a part is expected to take less time than that of another one."""
+    """True if the default of ``part`` has less modelled time than that of ``than``."""
     one, other = (p.space.expected_s for p in (part, than))
     if one is None or other is None:
         return False
@@ -126,7 +128,7 @@ def _faster(part: Part, than: Part) -> bool:
 
 
 def multiplied(graph: Graph, anchor: Nest, target: Target, total: Nest) -> Iterator[Part]:
-    """A sum by each engine for products of matrices that suits it."""
+    """Parts for the matrix product ``total``, one per suitable engine."""
     view = matrix_view(total, anchor.writes[0].dtype, graph.wishes.precision) if target.kind == "gpu" else None
     if not view:
         return
@@ -146,7 +148,7 @@ def multiplied(graph: Graph, anchor: Nest, target: Target, total: Nest) -> Itera
 
 
 class BlockProductPart(ProductPart[Engine]):
-    """A product of matrices by blocks that copy tiles of both to shared memory."""
+    """Matrix product by blocks that copy tiles of both operands to shared memory."""
 
     def __init__(self, graph: Graph, anchor: Nest, target: Target, total: Nest, view: MatrixView, p: Gemm,
                  way: str, engine: type[Engine]) -> None:  # fmt: skip
@@ -161,9 +163,11 @@ class BlockProductPart(ProductPart[Engine]):
 
     @cached_property
     def every(self) -> Mapping[str, Sequence[object]]:
-        """The engine's knobs with all their values. Where matrices are stored as such, the rest may be cut off, and
-        parts meet in any order if the workload has nothing against it. Long sums of warpgroups, which end anywhere,
-        have as many parts as fill multiprocessors.
+        """All knobs of the engine with their values.
+
+        Partial last waves (``rest``) and atomic addition require plain matrices, atomics also ``Wishes.any_order``.
+        Long sums of
+        warpgroups whose parts may end anywhere get numbers of parts that fill the multiprocessors.
         """
         own: dict[str, Sequence[object]] = {**self.engine.knobs(self.p, self.target)}
         if self._ends_anywhere:
@@ -175,12 +179,14 @@ class BlockProductPart(ProductPart[Engine]):
 
     @property
     def _ends_anywhere(self) -> bool:
-        """True when parts of sums of warpgroups need not end where steps do: neither operand is stored along terms."""
+        """True if parts of a warpgroup's sum need not be multiples of a step: no operand is contiguous along the
+        terms.
+        """
         return self.engine is HopperTile and self.p.ta and not self.p.tb
 
     @cached_property
     def first(self) -> Config:
-        """The start of the engine, or one for which its model expects much less time; empty where nothing is legal."""
+        """Engine's default, or a configuration with much less modelled time; {} if none is legal."""
         start = self.engine.start(self.p, self.target) or {}
         usual = {name: start.get(name, values[0]) for name, values in self.every.items()}
         usual = {name: x if x in self.every[name] else self.every[name][0] for name, x in usual.items()}
@@ -208,7 +214,7 @@ class BlockProductPart(ProductPart[Engine]):
         return legal[0] if times[0] <= NEAR_FACTOR * least else legal[times.index(least)]
 
     def _registers(self, tile: Engine) -> int:
-        """Registers that a thread of a start asks for; 0 of warpgroups, whose copies have a thread of their own."""
+        """Estimated registers per thread; 0 for warpgroups, whose copies are issued by a separate producer."""
         if not isinstance(tile, WarpTile | TensorTile):
             return 0
         model, alone = tile.model, 0
@@ -219,12 +225,12 @@ class BlockProductPart(ProductPart[Engine]):
 
     @cached_property
     def _in_vectors(self) -> tuple[bool, bool]:
-        """Of each operand, whether copies take several neighbours at once."""
+        """For both operands: True if copies are vectorized."""
         return self.view.in_vectors(self.made)
 
     @staticmethod
     def _drawn(knobs: Mapping[str, Sequence[object]], where: Mapping[str, Predicate]) -> list[Config]:
-        """Legal configurations, evenly from all there are; none where nothing is."""
+        """Evenly spaced legal configurations; [] if none is legal."""
         own: dict[str, Any] = dict(knobs)
         space = Space(where=where, **own)
         try:
@@ -242,22 +248,24 @@ class BlockProductPart(ProductPart[Engine]):
         return where
 
     def _in_whole_parts(self, c: Config) -> bool:
-        """True when parts of a reduction end where steps do: what is behind their end is no zero of a copy."""
+        """True if parts of a reduction are multiples of a step: elements past a part's end are not zero-filled by a
+        copy.
+        """
         tile = self.engine(c, self.p, self.target)
         return not isinstance(tile, Blocks) or tile.splits == 1 or self.p.k % (tile.splits * tile.step) == 0
 
     def _of_one_group(self, c: Config) -> bool:
-        """True when all cells of a tile, of which lanes hold fragments, are those of one group."""
+        """True if all cells of a tile belong to one group, as fragments require."""
         return all(each % side == 0 for each, side in self._grouped_sides(self.engine(c, self.p, self.target)))
 
     def _room_for_groups(self, c: Config) -> bool:
-        """True when a tile is part of one group, or of whole groups whose operands shared memory has room for."""
+        """True if a tile is within one group, or covers whole groups whose operands fit shared memory."""
         tile = self.engine(c, self.p, self.target)
         met = [(each % side) * (side % each) == 0 and -(-side // each) for each, side in self._grouped_sides(tile)]
         return all(met) and math.prod(met) * tile.operand_bytes <= self.target.shared_optin_bytes
 
     def _grouped_sides(self, tile: Engine) -> list[tuple[int, int]]:
-        """Rows, and columns, of a group and of a tile, where these are those of groups."""
+        """(size of a group, size of a tile) for rows and columns, as far as these are grouped."""
         sides = ((self.view.rows, tile.high), (self.view.columns, tile.wide))
         return [(self.view.size(of), side) for of, side in sides if any(d.said for d in of)]
 
@@ -282,7 +290,7 @@ class BlockProductPart(ProductPart[Engine]):
                 s.compute_inline(name)
 
     def _sums(self, s: BaseSchedule, tile: Engine) -> Sums:
-        """The stages of a product; where tensor cores make rows that other axes count, these leave by way of rows."""
+        """Stages of the product; with tensor cores, results with several row axes are stored through a matrix view."""
         name = self.total.name
         if not isinstance(tile, ON_TENSOR_CORES) or self.view.gemm.in_rows or not tile.leaves_whole:
             return tile.sums(s, name, lambda out: self.view.as_matrix(s, out), self.epilogue)
@@ -297,34 +305,34 @@ class BlockProductPart(ProductPart[Engine]):
 
 
 def _groups(graph: Graph, total: Nest) -> int:
-    """The number of groups there are: the matrices of what the second operand takes its own from."""
+    """Number of groups: first extent of the array of matrices that the second operand selects from; 1 if there is
+    none.
+    """
     taken = [load for n in graph.producers(total) for load in n.loads if len(load.index) == 3]
     return most(taken[0].buffer.shape[0]) if taken else 1
 
 
 def _leave_as_rows(view: MatrixView, engine: type[Engine]) -> bool:
-    """True when an engine's results may pass through shared memory as rows of a matrix, though they are stored in more
-    dimensions.
-    """
+    """True if results stored with several axes can pass through shared memory as rows of one matrix."""
     return (
         view.rows_follow(STORED) if engine is HopperTile else engine is TensorTile and view.results_together(VECTOR) > 1
     )
 
 
 def _adds(anchor: Nest, total: Nest) -> bool:
-    """True when what takes the sums reads another array of as many cells, each at its own place."""
+    """True if the epilogue also reads another array elementwise (beta D, residual)."""
     own = tuple(it.var for it in anchor.spatial)
     return any(identical(x.index, own) for x in anchor.loads if x.buffer not in (*anchor.writes, *total.writes))
 
 
 def _joins(graph: Graph, nest: Nest, total: Nest) -> bool:
-    """True when what a sum alone reads is cheap enough to be computed wherever a block copies it."""
+    """True if ``nest`` is a cheap map that only ``total`` reads, to be recomputed while a block copies it."""
     cheap = nest.kind == "map" and not nest.calls and nest.operations <= CHEAP_OPS and len(nest.writes) == 1
     return cheap and graph.readers(nest) == [total] and not graph.is_output(nest)
 
 
 def _kept(nest: Nest) -> int:
-    """The number of last dimensions of a map that are those of all its reads."""
+    """Number of trailing dimensions of a map that all its loads share."""
     own = [it.var for it in nest.spatial]
     kept = [len(own)]
     for load in nest.loads:

@@ -1,4 +1,4 @@
-"""Transpose: tiles go through shared memory, so that threads next to each other read and write neighbours."""
+"""Transposition on GPUs through tiles in shared memory, so that loads and stores are both coalesced."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from tensorir.schedule.schedule import BaseSchedule
 from tensorir.target import Target
 
 TILE = 32
-"""Cells of a tile along each of its two axes: a row is a warp's, and 128 bytes of float32."""
+"""Cells of a tile along each axis: a row is one warp, 128 bytes of float32."""
 LEAST_CELLS = 16
-"""Cells along an axis for which a tile is worth it."""
+"""Least cells along each axis."""
 
 
 def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
-    """A stage that reads one array along another axis than the one along which it writes."""
+    """Part for a map that reads an array along another axis than it writes."""
     if target.kind != "gpu" or anchor.kind != "map" or len(anchor.spatial) < 2 or not anchor.constant:
         return
     if found := crossing(anchor):
@@ -28,7 +28,7 @@ def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
 
 
 def crossing(anchor: Nest) -> tuple[Iter, Load] | None:
-    """The axis and the read of what is stored along it, where cells are written along another."""
+    """(axis, load): a load that is contiguous along ``axis``, not along the last axis; None if there is none."""
     last = anchor.spatial[-1]
     for x in anchor.loads:
         if len(x.index) < 2 or not any(uses(i, {last.var}) for i in x.index[:-1]):
@@ -41,7 +41,7 @@ def crossing(anchor: Nest) -> tuple[Iter, Load] | None:
 
 
 class TransposePart(Part):
-    """One stage, in tiles of two axes. Knob: ``rows`` of a tile that its threads write at a time."""
+    """One map in square tiles of two axes. Knob: ``rows`` of a tile written concurrently by its threads."""
 
     rule = "transpose"
 

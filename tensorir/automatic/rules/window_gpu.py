@@ -1,10 +1,8 @@
-"""Window tile, on GPUs: sums over windows, by channel or by pixel. What counts is that every element is read about
-once, in whole sectors.
+"""Window reductions on GPUs (depthwise convolution, pooling): each element is loaded about once, in whole sectors.
 
-A thread makes a small tile of cells, of as many neighbours as 16 bytes hold where no window is along them. What it
-reads, it reads into registers first. Where windows are along the last axis, neighbouring threads share most of what
-they read: a block copies what its tile reads to shared memory. So it does with narrow types, of which a thread has
-what a word of shared memory holds.
+A thread computes a small tile of cells, up to 16 bytes of adjacent ones if no window is along the last axis, from
+values loaded into registers first. With windows along the last axis, adjacent threads share most of their reads, so the
+block stages its tile of the image in shared memory; so it does for types below 32 bits.
 """
 
 from __future__ import annotations
@@ -40,27 +38,27 @@ from tensorir.tune.gpu_model import (
 )
 
 TERMS = 49
-"""Terms that are written out."""
+"""Maximum terms, all unrolled."""
 THREADS = (64, 128, 256)
-"""Threads of a block."""
+"""Legal numbers of threads per block."""
 FEW_CELLS = 1024
-"""Cells of one iteration of the outer axes that may be left to smaller blocks."""
+"""Maximum cells of the inner axes for which smaller blocks are legal."""
 REGISTERS = 96
-"""Registers of a thread for what it reads and what it makes."""
+"""Maximum registers per thread for loaded values and accumulators."""
 SHARED_BYTES = 48 * 1024
-"""Bytes of shared memory of a block that any device has."""
+"""Bytes of shared memory per block available on any device."""
 TILED = 3
-"""Inner axes that blocks have several cells of."""
+"""Number of inner axes that are tiled."""
 NEAR_FACTOR = 1.15
-"""Of the expected time of the fastest tile: the model is no nearer (docs/cuda-evidence.md), what it counts is."""
+"""Factor on the least modelled time within which the model cannot rank tiles (docs/cuda-evidence.md)."""
 UNKNOWN = "A100"
-"""The device that stands for those of which nothing is known."""
+"""GPU whose parameters the cost model uses for unknown devices."""
 PACKED = 128
-"""Elements of an operand that a block packs."""
+"""Elements of an operand packed per block."""
 
 
 def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
-    """A sum over windows of one array, and the map that reads its cells one to one."""
+    """Part for a reduction over windows of one array, and its epilogue."""
     if target.kind != "gpu" or not anchor.constant or len(anchor.writes) != 1:
         return
     sums = (anchor.name,) if anchor.kind == "reduce" else windows(graph, anchor, again=True)
@@ -76,7 +74,7 @@ def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
 
 
 class WindowPart(Part):
-    """Blocks of ``t0`` x ``t1`` x ``t2`` threads along the last axes, each of which makes ``c0`` x ``c1`` x ``c2``
+    """Blocks of ``t0`` x ``t1`` x ``t2`` threads along the last axes, each thread with ``c0`` x ``c1`` x ``c2``
     cells.
     """
 
@@ -98,35 +96,35 @@ class WindowPart(Part):
 
     @cached_property
     def extents(self) -> list[int]:
-        """Cells along each axis."""
+        """Cells along each spatial axis."""
         return [most(it.extent) for it in self.total.spatial]
 
     @cached_property
     def tiled(self) -> list[int]:
-        """The axes of which blocks have several cells."""
+        """Numbers of the tiled axes."""
         return [n for n, extent in enumerate(self.extents) if extent > 1][-TILED:]
 
     @cached_property
     def _windowed(self) -> set[int]:
-        """The axes that windows move along."""
+        """Numbers of the axes that windows move along."""
         own = {it.var: n for n, it in enumerate(self.total.spatial)}
         terms = {it.var for it in self.total.reduced}
         return {n for f in self.group.forms for v, n in own.items() if v in f.terms and terms & set(f.terms)}
 
     @cached_property
     def size(self) -> int:
-        """Bytes of an element that windows read."""
+        """Bytes of an element of the image."""
         return _bytes(self.group)
 
     @cached_property
     def across(self) -> bool:
-        """True when windows are along the last axis, or lanes read apart."""
+        """True if windows are along the last axis, or lanes read with a stride."""
         last = self.tiled[-1]
         return last in self._windowed or self.group.step(self.total.spatial[last].var) != 1
 
     @cached_property
     def shared(self) -> bool:
-        """True when a block copies what its tile reads to shared memory."""
+        """True if the block stages its part of the image in shared memory."""
         return self.across or self.size < 4
 
     # -- the space
@@ -147,11 +145,11 @@ class WindowPart(Part):
         return [v for v in (4, 2, 1) if v <= widest and self.extents[axis] % v == 0]
 
     def _sides(self, c: Config) -> list[tuple[int, int, int]]:
-        """Threads, cells of each, and the extent along each axis that is tiled."""
+        """(threads, cells per thread, extent) along each tiled axis."""
         return [(c[f"t{n}"], c[f"c{n}"], self.extents[axis]) for n, axis in enumerate(self.tiled)]
 
     def _box(self, g: Group, cells: tuple[int, ...]) -> list[int]:
-        """The extents that so many cells along the tiled axes read of an operand, along each axis of the array."""
+        """Extents of the region of an operand that ``cells`` cells along the tiled axes read, per array dimension."""
         if (g, cells) not in self._boxes:
             tile = {self.total.spatial[axis].var: n for axis, n in zip(self.tiled, cells, strict=True)}
             self._boxes[g, cells] = g.box({**reduced(self.total), **tile})
@@ -161,11 +159,11 @@ class WindowPart(Part):
         return math.prod(self._box(g, cells))
 
     def _tile(self, c: Config) -> tuple[int, ...]:
-        """Cells of a block along the axes that are tiled."""
+        """Cells of a block along each tiled axis."""
         return tuple(t * n for t, n, _ in self._sides(c))
 
     def _own(self, c: Config) -> tuple[int, ...]:
-        """Cells of a thread along them."""
+        """Cells of a thread along each tiled axis."""
         return tuple(n for _, n, _ in self._sides(c))
 
     def where(self) -> Mapping[str, Callable[[Config], bool]]:
@@ -181,7 +179,7 @@ class WindowPart(Part):
         return math.prod(t for t, _, _ in self._sides(c))
 
     def _held(self, c: Config) -> int:
-        """Registers of a thread for what it reads and what it makes."""
+        """Registers per thread for loaded values and accumulators."""
         own = self._own(c)
         return math.prod(own) + (0 if self.shared and not self._pairs(c) else self._read(self.group, own))
 
@@ -193,8 +191,9 @@ class WindowPart(Part):
 
     @cached_property
     def _first(self) -> Config | None:
-        """The configuration of least modelled time; across lanes, of those near it the one without bank conflicts
-        and of fewest sectors.
+        """Configuration of least modelled time; with staged images, among those within ``NEAR_FACTOR`` the one without
+        bank
+        conflicts and with the fewest sectors. None if none is legal.
         """
         seconds = self.expected()
         assert seconds is not None
@@ -210,8 +209,9 @@ class WindowPart(Part):
         return lambda c: self._seconds(c, gpu)
 
     def _seconds(self, c: Config, gpu: Gpu) -> float:
-        """Counted: bytes of sectors from the L2 cache, each array once from memory, instructions and passes of shared
-        memory, all of which overlap; and what a block waits for, as often as blocks follow each other.
+        """Modelled seconds: L2 sectors, memory traffic, instructions and shared-memory wavefronts overlap; latency is
+        added per
+        wave of blocks.
         """
         blocks = self._blocks(c)
         instructions, taken = self._of_warp(c)
@@ -230,7 +230,7 @@ class WindowPart(Part):
         return LAUNCH_S + overlapped(bound, waits, power=2.0)
 
     def _of_warp(self, c: Config) -> tuple[float, float]:
-        """Instructions of a warp, and passes of shared memory."""
+        """(instructions, shared-memory wavefronts) of a warp."""
         threads, own, terms, filters = self._threads(c), self._own(c), self._terms_count, self._filters(c)
         lanes, others = self._lanes(c), len(self.reads.groups) - 1 - len(filters)
         loads = self._read(self.group, own) * self.size / lanes
@@ -252,15 +252,15 @@ class WindowPart(Part):
 
     @cached_property
     def _step(self) -> int:
-        """Elements between what neighbouring lanes read."""
+        """Stride in elements between adjacent lanes' reads."""
         return abs(self.group.step(self.total.spatial[self.tiled[-1]].var) or 1)
 
     def _lanes(self, c: Config) -> int:
-        """Bytes of the image that a lane reads at once."""
+        """Bytes of one lane's image load."""
         return self.size * ((self._pairs(c) or 1) if self.across else self._sides(c)[-1][1])
 
     def _passes(self, g: Group, width: int, c: Config) -> int:
-        """Passes of shared memory of a warp that reads ``width`` bytes a lane of what its block has of an operand."""
+        """Shared-memory wavefronts of a warp that reads ``width`` bytes per lane of a staged operand."""
         pitches = [_bytes(g)]
         for side in reversed(self._box(g, self._tile(c))[1:]):
             pitches.insert(0, side * pitches[0])
@@ -269,20 +269,20 @@ class WindowPart(Part):
         return passes(tuple(reversed(lanes)), width)
 
     def _moves(self, g: Group) -> list[list[int]]:
-        """By how much each index of an operand grows along axes that are tiled; 1 where only for some neighbours."""
+        """Stride of each index of an operand along each tiled axis; 1 if only some neighbours differ."""
         if g not in self._slopes:
             found = [g.slopes(self.total.spatial[axis].var) for axis in self.tiled]
             self._slopes[g] = [[1 if k is None else k for k in moves] for moves in found]
         return self._slopes[g]
 
     def _apart(self, c: Config) -> bool:
-        """True when no two lanes of a warp meet in a bank of shared memory."""
+        """True if a warp's shared-memory reads have no bank conflicts."""
         read = [(self.group, self._lanes(c)), *((g, _bytes(g)) for g in self._filters(c))]
         threads = self._threads(c)
         return not self.shared or all(self._passes(g, width, c) <= least(threads, width) for g, width in read)
 
     def _filters(self, c: Config) -> list[Group]:
-        """Operands that the lanes of a row have in common, of which a block reads several: lanes would gather them."""
+        """Operands uniform along a row of lanes but not in the block: staged in shared memory."""
         if not self.across:
             return []
         one = (1,) * len(self.tiled)
@@ -295,14 +295,14 @@ class WindowPart(Part):
         return [g for g in found if g.step(last) == 0 and packable(self.reads, g)]
 
     def _blocks(self, c: Config) -> int:
-        """The number of tiles."""
+        """Number of blocks."""
         sides = self._sides(c)
         outer = math.prod(self.extents) // math.prod(extent for *_, extent in sides)
         return outer * math.prod(-(-extent // (t * n)) for t, n, extent in sides)
 
     def _moved(self, c: Config) -> float:
-        """Modelled bytes of the sectors that all tiles read, in unaligned runs of neighbours, and write, a cell of
-        each thread at a time where these are no vector. Those at ends have less.
+        """Modelled bytes of sectors: unaligned contiguous reads, and stores, scalar ones cell by cell. Border tiles
+        count less.
         """
         tile = tuple(-(-extent // -(-extent // (t * n))) for t, n, extent in self._sides(c))
         ends = (SECTOR - self.size) / (self._box(self.group, tile)[-1] * self.size) if self.across else 0.0
@@ -315,13 +315,13 @@ class WindowPart(Part):
         return self._blocks(c) * (read + made * max(narrow, apart, begun))
 
     def _begun(self, cells: int) -> float:
-        """Sectors over the fewest of so many cells of a row, which begin inside of sectors as rows and tiles do."""
+        """Factor on the fewest sectors of a row of ``cells`` stored cells, for rows that begin inside a sector."""
         size = min(DTYPES[b.dtype].bits // 8 for b in self.anchor.writes) or 1
         begin = math.gcd(SECTOR, size * self.extents[-1], size * cells)
         return 1 + (SECTOR - begin) / (size * cells)
 
     def _resident(self, c: Config, gpu: Gpu) -> int:
-        """Blocks that a multiprocessor holds at a time."""
+        """Blocks resident on one multiprocessor."""
         threads, shared = self._threads(c), self._block_bytes(c) if self.shared else 0
         registers = (self._held(c) + SPARE_REGISTERS) * threads
         fitting = (gpu.threads // threads, gpu.shared_bytes // (shared + 1024), gpu.registers // registers)
@@ -363,7 +363,7 @@ class WindowPart(Part):
 
     @cached_property
     def _packed(self) -> list[Group]:
-        """The operands that are packed first, so that lanes read vectors of them."""
+        """Operands packed by a separate kernel, so that lanes load contiguous vectors."""
         var = self.total.spatial[self.tiled[-1]].var
         others = [g for g in self.reads.groups if g.load.buffer is not self.group.load.buffer]
         return [g for g in others if not self.across and g.step(var) not in (0, 1) and packable(self.reads, g)]
@@ -373,7 +373,7 @@ class WindowPart(Part):
         return [self.total.loops[it.var] for it in self.total.reduced]
 
     def _walk(self, s: BaseSchedule, own: Sequence[str], c: Config) -> tuple[str, str, str]:
-        """Blocks, threads and cells; the loop of threads along the last axis, that of blocks, and the innermost one."""
+        """Split and bind the output's loops; return (thread loop along the last axis, block loop, innermost loop)."""
         blocks, threads, inner = list(own), list[str](), list[str]()
         for n, axis in enumerate(self.tiled):
             blocks[axis], t, cells = s.split(own[axis], [None, c[f"t{n}"], c[f"c{n}"]])
@@ -391,12 +391,12 @@ class WindowPart(Part):
         return threads[-1], block, inner[-1]
 
     def _in_vectors(self, cells: int) -> bool:
-        """True when a thread writes so many cells of a row at once."""
+        """True if a thread stores ``cells`` cells of a row as one vector."""
         bits = max(DTYPES[b.dtype].bits for b in self.anchor.writes)
         return 1 < cells <= 128 // bits and self.extents[self.tiled[-1]] % cells == 0
 
     def _sums(self, s: BaseSchedule) -> None:
-        """Terms outside of the cells of a thread, all written out."""
+        """Reorder the reduction loops outside of a thread's cells; unroll both."""
         cells = [self.total.loops[it.var] for it in self.total.spatial]
         tiled = [cells[axis] for axis in self.tiled]
         s.reorder(*(x for x in cells if x not in tiled), *self._terms, *tiled)
@@ -404,20 +404,22 @@ class WindowPart(Part):
             s.unroll(loop)
 
     def _copied(self, c: Config) -> int | None:
-        """Elements that a thread copies at once: 16 bytes of whole rows, where there are such."""
+        """Elements per vector copy of a staged row, up to 16 bytes; None for scalar copies."""
         t, n, extent = self._sides(c)[-1]
         sizes = (16 // self.size >> k for k in range(4))
         return None if self.across else next((v for v in sizes if v > 1 and t * n % v == 0 and extent % v == 0), None)
 
     def _pairs(self, c: Config) -> int | None:
-        """Two elements that a thread reads of shared memory at once: apart, its words would be in every second bank."""
+        """2 if a thread reads shared memory in pairs of 4-byte elements (single ones would use every second bank); None
+        otherwise.
+        """
         if not self.across or self.size != 4 or c[f"c{len(self.tiled) - 1}"] * self._step % 2:
             return None
         tile, own = (self._box(self.group, cells)[-1] for cells in (self._tile(c), self._own(c)))
         return 2 if tile % 2 == own % 2 == 0 else None
 
     def _in_turn(self, s: BaseSchedule, name: str) -> None:
-        """Pack an operand by a kernel of its own: every block would gather it again."""
+        """Pack an operand by a separate kernel; otherwise every block would gather it again."""
         *outer, lane = s.loops(name)
         rows, lane = s.split(lane, [None, PACKED])
         s.reorder(rows, lane, *outer)
@@ -425,5 +427,5 @@ class WindowPart(Part):
 
 
 def _bytes(g: Group) -> int:
-    """Bytes of an element of an operand, at least one."""
+    """Bytes of an element of an operand; at least 1."""
     return max(1, DTYPES[g.load.buffer.dtype].bits // 8)

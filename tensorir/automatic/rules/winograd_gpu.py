@@ -1,13 +1,15 @@
-"""Winograd, on GPUs: a convolution that may round otherwise than declared is declared through tiles (``redeclare``),
-with its stages as kernels of their own and products as matmul has them, or F(2 x 2, 3 x 3) in one kernel (CUDA).
+"""Winograd convolution on CUDA, where a larger rounding error is allowed: separate kernels, or one fused kernel for F(2
+x
+2, 3 x 3).
 
-Every intermediate of the former is stored so that neighbouring threads of each kernel that reads it read neighbours:
-channels last in NHWC, tiles last in NCHW, where the product of a tile's place is (channels, tiles) instead of (tiles,
-channels).
+Separate kernels: filter transform, image transform, one matrix product per element of a transformed tile, output
+transform. Intermediates are stored so that adjacent threads read adjacent elements: channels last for NHWC, tiles last
+for NCHW, with products (channels, tiles) instead of (tiles, channels).
 
-The latter is that of Yan, Wang and Chu, "Optimizing Batched Winograd Convolution on GPUs", PPoPP 2020: a block makes
-the products of all 16 places of a tile, for some tiles and output channels, so that nothing but the image, the
-transformed filter and the result goes through global memory.
+Fused kernel: Yan, Wang and Chu, "Optimizing Batched Winograd Convolution on GPUs", PPoPP 2020. A block computes the
+products of all 16 elements of a tile, for some tiles and output channels; only the image, the transformed filter and
+the
+result use global memory.
 """
 
 from __future__ import annotations
@@ -35,31 +37,31 @@ from tensorir.tune.gpu_devices import gpu_of
 from tensorir.tune.gpu_model import DRAM_SHARE, LAUNCH_S, MatrixProduct, Tiles, seconds
 
 THREADS = 256
-"""Threads of a block that transforms."""
+"""Threads per block of a transform kernel."""
 LANES = 32
 TILES = (4, 2)
-"""Tile sizes m, the one to start with first, for filters of three taps."""
+"""Tile sizes m for filters of three taps, the default first."""
 SHARED_BYTES = 48 * 1024
-"""Shared memory of a block that any device has."""
+"""Bytes of shared memory per block available on any device."""
 PATCH = {True: 64, False: 8}
-"""Rows or columns of tiles of a block that transforms, by whether they are contiguous."""
+"""Maximum rows or columns of tiles per block of a transform kernel, by whether they are contiguous (NCHW)."""
 REGISTERS = 72
-"""Of a thread, for the places of its tiles."""
+"""Maximum registers per thread for the elements of its tiles."""
 TILE_SIDE = 2
-"""Rows and columns of outputs of a tile of the one kernel."""
+"""Rows and columns of outputs per tile of the fused kernel."""
 PLACES = 16
 ROWS, COLUMNS = 16, 32
-"""Of the sums that a warp brings to shared memory at once."""
+"""Rows and columns of accumulators that a warp stores to shared memory at once."""
 TILES_OF_A_BLOCK = 32
-"""Tiles of a block: the lanes of a warp that read a row of pixels, and eight quads that are in different banks."""
+"""Tiles per block of the fused kernel: one per lane for a row of pixels, and eight quads in different banks."""
 FEWEST_CHANNELS = 8
-"""Channels of the image and of the result; with fewer the transforms are most of the work."""
+"""Least channels of image and result; with fewer, transforms dominate."""
 STAGES = {"W", "U", "T", "V", "M", "Z", "Y"}
-"""The stages that the algorithm declares, besides the padded image."""
+"""Names of the stages that the algorithm declares, except the padded image."""
 
 
 def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
-    """A convolution with the map that reads its cells one to one, where results may be off by ``Wishes.max_error``."""
+    """Parts for a convolution and its epilogue, if ``Wishes.max_error`` allows Winograd's rounding."""
     total = summed(graph, anchor) if graph.wishes.max_error and target.language == "cuda" else None
     op = total.writes[0].origin.op if total else None
     conv = convolution_of(op) if op is not None and total is not None and len(op.bodies) == 1 else ""
@@ -77,7 +79,7 @@ def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
 
 
 def problem(conv: Convolution, graph: Graph) -> Conv:
-    """A convolution as tiles know it."""
+    """Parameters of a recognized convolution as a ``Conv``."""
     h, w = (most(conv.image.buffer.shape[conv.layout.index(v)]) for v in "HW")
     return Conv(
         n=conv.n, c=conv.c, h=h, w=w, k=conv.k, r=conv.r, s=conv.r, p=conv.p, q=conv.q,
@@ -87,12 +89,12 @@ def problem(conv: Convolution, graph: Graph) -> Conv:
 
 
 def tiles(shape: Conv, m: int) -> tuple[int, int]:
-    """Rows and columns of tiles of an image."""
+    """(rows, columns) of tiles of an image."""
     return -(-shape.p // m), -(-shape.q // m)
 
 
 def products(shape: Conv, tile: int) -> Gemm:
-    """The products of all places of a tile, as one matmul is described."""
+    """The batched matrix product over all elements of a transformed tile."""
     rows, columns = tiles(shape, tile)
     many, k, nchw = shape.n * rows * columns, shape.k, shape.nchw
     m, n = (k, many) if nchw else (many, k)
@@ -101,7 +103,7 @@ def products(shape: Conv, tile: int) -> Gemm:
 
 
 def transform_weights(s: BaseSchedule, shape: Conv, weights: str) -> None:
-    """A thread transforms a filter of one channel to one; the block reads filters as stored and turns them in shared
+    """Schedule the filter transform: one thread per (input, output) channel; filters are transposed in shared
     memory.
     """
     s.stage_out("U", "root", "register")
@@ -118,7 +120,7 @@ def transform_weights(s: BaseSchedule, shape: Conv, weights: str) -> None:
 
 
 def way_back(s: BaseSchedule, at: str, p: str, q: str, shape: Conv, m: int) -> None:
-    """A thread's m x m outputs of a tile, loops ``p`` and ``q``, from the products of its places, ``at`` its loop."""
+    """Schedule the output transform at loop ``at``: one thread per tile of m x m outputs, loops ``p`` and ``q``."""
     s.compute_at("Y", at).compute_at("Z", at)
     written_out(s, "Y", ("t", "k", "i", "j", "v"))
     written_out(s, "Z", ("t", "b", "k", "i", "u"))
@@ -130,26 +132,26 @@ def way_back(s: BaseSchedule, at: str, p: str, q: str, shape: Conv, m: int) -> N
 
 
 def last_stage(s: BaseSchedule, of: ConvStages) -> str:
-    """The stage that writes results, with the copy of the sums joined into it."""
+    """Name of the stage that writes the result, with the sums inlined into the epilogue if there is one."""
     if of.out:
         s.compute_inline(of.sums)
     return of.out or of.sums
 
 
 def cells(s: BaseSchedule, out: str, shape: Conv) -> list[str]:
-    """The loops of results over images, channels, rows and columns, whatever they are called."""
+    """Loops of the result: image, channel, row, column."""
     n, *pixels = map(str, s.loops(out))
     channel = pixels.pop(0 if shape.nchw else -1)
     return [n, channel, *pixels]
 
 
 def _near(s: BaseSchedule, tensor: str, at: Any, lanes: int) -> str:
-    """Stage the reads of an iteration in registers, in vectors of channels; returns the copy's name."""
+    """Stage an iteration's reads in registers, vectorized along the channels; return the copy's name."""
     return s.stage_in(tensor, at=at, scope="register", vector=lanes if lanes > 1 else None).name
 
 
 def _side_by_side(s: BaseSchedule, lanes: Any, many: int) -> None:
-    """The innermost loop over so many neighbours."""
+    """Vectorize the innermost loop of ``many`` iterations; unroll it if there is one."""
     if many > 1:
         s.vectorize(lanes)
     else:
@@ -157,27 +159,24 @@ def _side_by_side(s: BaseSchedule, lanes: Any, many: int) -> None:
 
 
 def written_out(s: BaseSchedule, stage: str, order: Sequence[str]) -> None:
-    """A small nest without loops, whose constants fold away."""
+    """Reorder and unroll all loops of a small stage, so that constants fold."""
     s.reorder(*(f"{stage}.{x}" for x in order))
     for x in order:
         s.unroll(f"{stage}.{x}")
 
 
 def _parts(extent: int, most: int) -> list[int]:
-    """Sizes of equal parts of a row or column of tiles, the three largest within ``most``; all of it where it has none
-    but single tiles.
-    """
+    """Divisors of ``extent`` up to ``most``, the three largest; all divisors if only 1 is within ``most``."""
     found = [n for n in range(1, min(extent, THREADS) + 1) if extent % n == 0]
     near = [n for n in found if n <= most][-3:]
     return found if near == [1] else near
 
 
 class WinogradTile(ConvTile):
-    """Kernels: the weights, the input's tiles, the products, and the way back with the epilogue.
+    """Winograd in separate kernels: filter transform, image transform, products, output transform with epilogue.
 
-    m: rows and columns of outputs of a tile;  th, tw: tiles of a block that transforms, vec: channels of a thread of it
-    Products are those of ``gemm_gpu.WarpTile``, or of ``gemm_tensor`` where products of a named precision are asked
-    for.
+    m: rows and columns of outputs per tile;  th, tw: tiles per block of a transform;  vec: channels per thread
+    Products are scheduled by ``gemm_gpu.WarpTile``, or on tensor cores by ``gemm_tensor`` for a given precision.
     """
 
     way, approximate = "winograd", True
@@ -190,23 +189,23 @@ class WinogradTile(ConvTile):
 
     @staticmethod
     def sizes(p: Conv) -> list[int]:
-        """Tiles that ``max_error`` allows."""
+        """Tile sizes m whose error bound is within ``max_error``."""
         allowed = allowed_tiles(p.r, p.max_error)
         return [m for m in TILES if m in allowed]
 
     @classmethod
     def engine(cls, p: Conv) -> type[Blocks]:
-        """The engine that multiplies."""
+        """Engine of the products."""
         return WarpTile if multiplication(p) is None else TensorTile
 
     @property
     def product(self) -> Gemm:
-        """The products of all places as a matmul is described."""
+        """The batched matrix product of this tile size."""
         return products(self.p, self.m)
 
     @property
     def inner(self) -> Blocks:
-        """The engine's tile."""
+        """Tile of the engine, with this configuration's knobs."""
         return self.engine(self.p)(self.config, self.product, self.target)
 
     def declare(self, s: BaseSchedule, of: ConvStages) -> None:
@@ -223,8 +222,9 @@ class WinogradTile(ConvTile):
         return tile.product(s, Sums.over("M", "M.out", ["z"]), given)
 
     def _input(self, s: BaseSchedule, image: str) -> None:
-        """A thread transforms a tile, of ``vec`` channels where these are contiguous. What it reads, its neighbours
-        read as well: out of the cache, or in NCHW out of shared memory.
+        """Schedule the image transform: one thread per tile and ``vec`` contiguous channels.
+
+        Overlapping reads of adjacent threads hit the cache, or for NCHW shared memory.
         """
         shape, nchw, (rows, columns) = self.p, self.p.nchw, tiles(self.p, self.m)
         s.stage_out("V", "root", "register")
@@ -246,7 +246,7 @@ class WinogradTile(ConvTile):
         s.compute_inline(image)
 
     def _output(self, s: BaseSchedule, out: str) -> None:
-        """A thread makes the m x m outputs of a tile, of ``vec`` channels where these are contiguous."""
+        """Schedule the output transform: one thread per tile and ``vec`` contiguous channels."""
         shape, nchw, m = self.p, self.p.nchw, self.m
         n, k, p, q = cells(s, out, shape)
         high, p = s.split(p, [None, m])
@@ -259,8 +259,8 @@ class WinogradTile(ConvTile):
 
     def _threads(self, s: BaseSchedule, image: Any, high: Any, wide: Any, channel: Any, channels: int,
                  inner: Sequence[Any]) -> tuple[Any, Any, Any]:  # fmt: skip
-        """Blocks, threads and the channels of a thread, for a nest over tiles and channels: neighbouring threads take
-        what is contiguous.
+        """Bind a nest over tiles and channels to blocks and threads, contiguous axis innermost; return (block, thread,
+        lanes).
         """
         hb, hl = s.split(high, [None, self.th])
         wb, wl = s.split(wide, [None, self.tw])
@@ -273,23 +273,23 @@ class WinogradTile(ConvTile):
 
     @property
     def pad(self) -> int:
-        """Spare columns of each m-th part of a row in shared memory: all lanes of a warp write to other banks then."""
+        """Padding columns of shared memory for each m-th part of a row, against bank conflicts."""
         return LANES // self.m - 1 if self.tw == LANES else 0
 
     def channels(self, many: int) -> int:
-        """Of so many, those of a block that transforms, by ``vec``: a power of two, and enough for its threads."""
+        """Channels per block of a transform, in units of ``vec``: a power of two that fits its threads."""
         most, needed = THREADS // (self.th * self.tw), -(-many // self.vec)
         return int(2 ** min(int(math.log2(most)), math.ceil(math.log2(needed))))
 
     def whole(self) -> bool:
-        """True when blocks have whole tiles, so that nobody asks which tile is beyond the last one."""
+        """True if blocks have whole tiles only, so that no thread needs a guard."""
         rows, columns = tiles(self.p, self.m)
         return rows % self.th == 0 and columns % self.tw == 0 and self.th * self.tw <= THREADS
 
     rules: ClassVar[Mapping[str, Rule]] = {"whole": whole}
 
     def roomy(self) -> bool:
-        """True when a block's staged tile fits the shared memory of any device, and a thread's tile its registers."""
+        """True if the staged tile fits the shared memory of any device and a thread's tile fits its registers."""
         high, wide = (n * self.m + self.p.r - 1 for n in (self.th, self.tw))
         staged = 4 * high * (wide + self.m * self.pad) * self.channels(self.p.c) if self.p.nchw else 0
         return staged <= SHARED_BYTES and (self.m + self.p.r - 1) ** 2 * self.vec <= REGISTERS
@@ -313,9 +313,7 @@ class WinogradTile(ConvTile):
 
     @property
     def idle(self) -> tuple[bool, float, int]:
-        """The faults of a block that transforms: neighbours in a warp that are in pieces, the share of its threads
-        with nothing to do, tiles that it has no room for.
-        """
+        """Ranking key of a transform's block, least is best: fragmented warps, fraction of idle threads, -``tw``."""
         shape, (rows, columns), patch, used = self.p, tiles(self.p, self.m), self.th * self.tw, 1.0
         apart = (patch if self.tw == columns else self.tw) < min(LANES, rows * columns) * 3 // 4
         for n in (shape.c, shape.k):
@@ -334,7 +332,9 @@ class WinogradTile(ConvTile):
 
     @classmethod
     def expected(cls, p: Conv, target: Target) -> Callable[[Config], float] | None:
-        """Expected seconds of the products, and of the transforms, which are bound by memory."""
+        """Cost model, configuration -> seconds: products, and transforms by memory bandwidth; None for other
+        targets.
+        """
         gpu = gpu_of(target)
         if gpu is None:
             return None
@@ -361,12 +361,16 @@ def _moved_bytes(shape: Conv, m: int) -> int:
 
 
 class FusedTile(ConvTile):
-    """A block makes ``TILES_OF_A_BLOCK`` tiles of ``bk`` output channels, in steps of ``bc`` input channels.
+    """Winograd F(2 x 2, 3 x 3) in one kernel: ``TILES_OF_A_BLOCK`` tiles by ``bk`` output channels per block, ``bc``
+    input
+    channels per step.
 
-    A step's filter is copied, and its tiles are transformed on their way from the image, into shared memory; each warp
-    then multiplies ``places`` of the 16 places, 8 x 8 sums a lane and place. In the end 16 x 32 sums of all places at a
-    time go to shared memory, and from there threads take them back to outputs.
-    depth: 2 to load the next step's filter and pixels while this one is multiplied
+    Each step copies the transformed filter and transforms image tiles into shared memory; each warp multiplies
+    ``places``
+    of the 16 tile elements, 8 x 8 accumulators per lane and element. At the end 16 x 32 accumulators of all elements at
+    a
+    time pass through shared memory to the output transform.
+    depth: 2 to load the next step's filter and pixels during the multiplication
     """
 
     way, approximate = "winograd_fused", True
@@ -405,8 +409,8 @@ class FusedTile(ConvTile):
         return s
 
     def _output(self, s: BaseSchedule, out: str) -> tuple[Any, Any, Any]:
-        """The innermost loop over blocks, that over parts of a block's sums, and that over those of a part, which
-        threads will share.
+        """Schedule the output; return (innermost block loop, loop over parts of the accumulators, loop of a part for
+        threads).
         """
         shape, nchw = self.p, self.p.nchw
         n, k, p, q = cells(s, out, shape)
@@ -425,8 +429,8 @@ class FusedTile(ConvTile):
         return kb, kp, mine
 
     def _input(self, s: BaseSchedule, step: Any, image: str) -> Any:
-        """Transformed tiles of a step in shared memory; returns the loop over tiles and channels, which threads will
-        share.
+        """Transform a step's tiles into shared memory; return the loop over tiles and channels, to be bound to
+        threads.
         """
         s.set_scope("V", "shared").compute_at("V", step)
         if not self.p.nchw:  # threads are at neighbouring channels, and write to other groups of four banks each
@@ -446,7 +450,10 @@ class FusedTile(ConvTile):
 
     @classmethod
     def expected(cls, p: Conv, target: Target) -> Callable[[Config], float] | None:
-        """Expected seconds by the model of products, each place's a block of its own, and of the filter's transform."""
+        """Cost model, configuration -> seconds: products with one block per tile element, and the filter transform;
+        None for other
+        targets.
+        """
         gpu = gpu_of(target)
         if gpu is None:
             return None
