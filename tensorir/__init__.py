@@ -1,6 +1,6 @@
 """tensorir: tensor computations as lambdas, scheduled, checked, tuned and exported as readable CUDA or OpenCL.
 
-Everything public is loaded when it is first used, so that ``import tensorir`` stays light.
+Public names are imported on first use, so that ``import tensorir`` stays fast.
 """
 
 from __future__ import annotations

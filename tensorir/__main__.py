@@ -1,10 +1,10 @@
-"""``python -m tensorir``, and the command ``tensorir``, are the command line."""
+"""Entry point of the command line: ``python -m tensorir`` and the command ``tensorir``."""
 
 import sys
 
 
 def main() -> None:
-    """Run it; Ctrl-C while it is loading is no traceback either."""
+    """Run the command line; Ctrl-C during its import exits with 130, without a traceback."""
     try:
         from tensorir.cli.main import main
     except KeyboardInterrupt:

@@ -1,4 +1,4 @@
-"""Facts of the package for its modules: version, time of loading, the display in notebooks, late imports."""
+"""Package-wide basics: version, import time, notebook display hook, lazy imports, standard streams."""
 
 from __future__ import annotations
 
@@ -10,17 +10,21 @@ from typing import Any
 
 PACKAGE_VERSION = "0.1.0"
 LOADED = time.time()
-"""When this process began to import the package: what it keeps for others must not come from files changed since."""
+"""Seconds since the epoch when this process began to import the package; newer source files must not enter shared
+caches.
+"""
 
 html_of: Callable[[Any], str] = str
-"""The HTML of a public object. The package sets it to ``show.cards.html_of``, which looks at everything."""
+"""Function public object -> HTML for notebooks; the package sets it to ``show.cards.html_of``, which may import
+anything.
+"""
 
 
 class Lazy:
-    """A function of a module that is imported when it is first called.
+    """Callable that imports its module and function on the first call.
 
-    For what start-up must not pay for: the work that a command's options ask for, or what one kind of device needs. It
-    is made outside of functions with both names written out, so that tests/test_circles.py sees what depends on what.
+    Keeps start-up fast: for code that only some options or kinds of devices need. Created at module level with both
+    names written out, so that tests/test_circles.py sees the dependency.
     """
 
     def __init__(self, module: str, name: str) -> None:
@@ -30,16 +34,16 @@ class Lazy:
         return self.found()(*args, **given)
 
     def found(self) -> Callable[..., Any]:
-        """The function itself."""
+        """The imported function."""
         function: Callable[..., Any] = getattr(importlib.import_module(self.module), self.name)
         return function
 
 
 def reserve_standard_streams() -> None:
-    """Open the null device under each of the numbers 0, 1, 2 that is closed (``>&-``, daemons).
+    """Open the null device on each closed file descriptor among 0, 1, 2 (``>&-``, daemons).
 
-    The next pipe or file would get that number: a child would find its own stdin there, and output of C libraries would
-    end in a log.
+    Otherwise the next pipe or file would get that number: a child would find its own stdin there, and output of C
+    libraries would end in a log.
     """
     while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
         pass

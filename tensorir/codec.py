@@ -1,8 +1,7 @@
-"""Dataclasses as JSON and back, from their fields and annotations: a field that is added travels as well.
+"""Dataclasses <-> JSON by fields and annotations: a new field is encoded without further code.
 
-A class that is written says so where it is defined, by ``@travels``: ``encode`` and ``decode`` refuse all others, and
-the tests send every field of every registered class there and back. A field of plain JSON data may have a check of its
-own, ``checked``, in place of its annotation.
+Only classes with the decorator ``@travels`` are encoded and decoded; tests send every field of each there and back. A
+field of plain JSON data may have a predicate, ``checked``, in place of its annotation.
 """
 
 from __future__ import annotations
@@ -22,7 +21,9 @@ Json = dict[str, Any]
 
 
 class CodecError(ValueError):
-    """A value that ``encode`` did not write for that type, or without a form as JSON; field: the one that is wrong."""
+    """Raised for a value without a JSON form, or JSON data that ``encode`` did not write for the type; field: the wrong
+    field.
+    """
 
     def __init__(self, message: str, field: str = "") -> None:
         super().__init__(message)
@@ -30,7 +31,7 @@ class CodecError(ValueError):
 
 
 def small_file(path: Path, most: int) -> bytes:
-    """The contents of a file of at most ``most`` bytes; ValueError for a longer one, of which no more is read."""
+    """Contents of a file of at most ``most`` bytes; ValueError for a longer one, without reading the rest."""
     with open(path, "rb") as file:
         found = file.read(most + 1)
     if len(found) > most:
@@ -40,7 +41,7 @@ def small_file(path: Path, most: int) -> bytes:
 
 _Reader = Callable[[Any], Any]
 _sparse: dict[type[Any], bool] = {}
-"""The registered classes; whether their JSON leaves out fields that are None."""
+"""Registered class -> True if its JSON omits fields that are None."""
 
 
 @overload
@@ -48,9 +49,9 @@ def travels(kind: type[T]) -> type[T]: ...
 @overload
 def travels(*, sparse: bool) -> Callable[[type[T]], type[T]]: ...
 def travels(kind: type[T] | None = None, *, sparse: bool = False) -> Any:
-    """Register a dataclass that is written as JSON: to a file, a cache, a log or another process.
+    """Decorator that registers a dataclass for JSON: in files, caches, logs or messages to other processes.
 
-    sparse: its JSON leaves out fields that are None by default and None now; reading takes absent ones for None
+    sparse: True to omit fields that are None, and None by default; absent fields are read as None
     """
 
     def register(made: type[T]) -> type[T]:
@@ -63,12 +64,12 @@ def travels(kind: type[T] | None = None, *, sparse: bool = False) -> Any:
 
 
 def checked(test: Callable[[object], bool]) -> Mapping[str, object]:
-    """The metadata of a field of plain JSON data, written as it is and read where ``test`` accepts it."""
+    """Metadata of a dataclass field of plain JSON data: written unchanged, read if ``test`` accepts it."""
     return {"check": test}
 
 
 UNKNOWN_FIELDS: Mapping[str, object] = {"unknown": True}
-"""The metadata of the field for what JSON has besides the fields of the class, read and written back as it is."""
+"""Metadata of the dataclass field that collects unknown JSON fields, to be written back unchanged."""
 
 
 def travelling() -> tuple[type, ...]:
@@ -78,13 +79,13 @@ def travelling() -> tuple[type, ...]:
 
 @dataclass(frozen=True)
 class _Form:
-    """A registered class as JSON.
+    """JSON form of a registered class.
 
-    names:    of its fields, in order
-    readers:  of fields read by their annotations
-    tests:    of fields of plain data
-    required: fields in every JSON of it; the others are left out where they are None
-    unknown:  the field for what JSON has besides
+    names:    its fields, in order
+    readers:  (field, reader) of fields read by their annotations
+    tests:    (field, predicate) of fields of plain data
+    required: fields present in every JSON; others are omitted if None
+    unknown:  the field for unknown JSON fields, or None
     """
 
     names: Mapping[str, None]
@@ -96,7 +97,7 @@ class _Form:
 
 @functools.cache
 def _form(kind: type[Any]) -> _Form:
-    """CodecError for a class that is not registered."""
+    """JSON form of a registered class; raises CodecError for other classes."""
     if kind not in _sparse:
         raise CodecError(f"{kind.__name__} has no form as JSON: it is not declared with @travels")
     hints, found = get_type_hints(kind), [f for f in fields(kind) if "unknown" not in f.metadata]
@@ -108,9 +109,9 @@ def _form(kind: type[Any]) -> _Form:
 
 
 def encode(value: object) -> dict[str, object]:
-    """Return a registered dataclass as plain data: an object with every field, nested dataclasses included.
+    """Return a registered dataclass as a dict of JSON data with every field, nested dataclasses included.
 
-    Tuples are lists, bytes are base64, enums are their values.
+    Tuples become lists, bytes base64 text, enums their values.
     """
     form = _form(cast("Any", type(value)))
     made = {name: x for name in form.names if (x := getattr(value, name)) is not None or name in form.required}
@@ -121,10 +122,10 @@ def encode(value: object) -> dict[str, object]:
 
 
 def decode(kind: type[T], data: object) -> T:
-    """Return the ``kind`` whose ``encode`` is ``data``.
+    """Return the instance of ``kind`` whose ``encode`` is ``data``.
 
     Raises CodecError unless ``data`` has exactly the fields of ``kind``, each of its annotated type or accepted by its
-    check: what another version of the class wrote is not guessed at.
+    predicate: data of another version of the class is refused.
     """
     form = _form(cast("Any", kind))
     if not isinstance(data, Mapping):
@@ -145,10 +146,11 @@ def decode(kind: type[T], data: object) -> T:
 
 
 def plain(value: object) -> Any:
-    """Return ``value`` as JSON data: tuples become lists, NumPy scalars numbers, NaN and infinities words.
+    """Return ``value`` as JSON data: tuples become lists, NumPy scalars numbers, NaN and infinities the texts "nan",
+    "inf".
 
-    JSON has no NaN, yet the largest error of a wrong result very often is one; losing the whole
-    reply to it would turn ``wrong_result`` into ``internal_error``.
+    JSON has no NaN, but the maximum error of a wrong result often is NaN; a failure to encode it would turn
+    ``wrong_result`` into ``internal_error``.
     """
     if value is None or isinstance(value, (bool, int, str)):
         return value
@@ -192,7 +194,7 @@ def _read(kind: type[Any], name: str, read: _Reader, value: Any) -> Any:
 
 
 def _reader(hint: Any) -> _Reader:
-    """A reader of values of an annotated type from their plain form; TypeError for a type that has none."""
+    """Function that converts plain JSON data to an annotated type; TypeError for a type without JSON form."""
     origin, args = get_origin(hint), get_args(hint)
     if hint in (Any, object):
         return lambda value: value

@@ -1,4 +1,6 @@
-"""Limits and features of a device, as data that schedules and lowering ask for."""
+"""``Target``: limits and features of a device, for schedules and lowering; parsed from text such as "cuda
+-arch=sm_90a".
+"""
 
 from __future__ import annotations
 
@@ -25,22 +27,22 @@ _NAME = re.compile(r"(opencl|cuda|hip|c)(?::([A-Za-z0-9_.]+))?(?::([A-Za-z0-9_.]
 
 @dataclass(frozen=True, repr=False)
 class Target(Shown):
-    """A kind of device and its limits; ``Target.parse`` makes one from the text that users write.
+    """A kind of device and its limits; ``Target.parse`` makes one from text.
 
     language:           "opencl", "cuda", "c" or "hip" (source text only: there is no HIP runtime here)
     kind:               "cpu" or "gpu"
     arch:               "sm_80", "sm_90a" …; empty for OpenCL
-    device:             "opencl:0:0", "cuda:0" … when the text named a device, else empty
-    max_threads:        threads of one block; max_block and max_grid bound each of (x, y, z)
-    shared_bytes:       shared memory of one block without asking; shared_optin_bytes: when the kernel asks for it
+    device:             "opencl:0:0", "cuda:0" … if the text names a device, else empty
+    max_threads:        threads per block; max_block and max_grid bound each of (x, y, z)
+    shared_bytes:       bytes of shared memory per block by default; shared_optin_bytes: with the kernel's opt-in
     registers:          32-bit registers of a GPU multiprocessor, vector registers of a CPU core
-    thread_registers:   the most 32-bit registers that one GPU thread may use
+    thread_registers:   maximum 32-bit registers per GPU thread
     warp:               threads that run in lockstep (1 on a CPU)
-    vector_bytes:       the widest load or store
-    precise_math:       exp, log, sin … of float32 are calls of the compiler's library: not our own text on a CPU, not
-                        fast functions on a GPU
-    units:              multiprocessors or cores; 0 when not known (no device was opened)
-    name:               a label for people; not compared and not part of ``text``
+    vector_bytes:       bytes of the widest load or store
+    precise_math:       True to call the compiler's library for exp, log, sin … of float32: not our own text on a CPU,
+                        not fast functions on a GPU
+    units:              multiprocessors or cores; 0 if unknown (no device was opened)
+    name:               label for people; not compared and not part of ``text``
     """
 
     language: str
@@ -85,9 +87,9 @@ class Target(Shown):
         return int(found[1]) if found else 0
 
     def has(self, need: str) -> bool:
-        """True when it has a feature, such as "fp16", or at least an architecture, such as "sm_80".
+        """True if the target has a feature such as "fp16", or at least an architecture such as "sm_80".
 
-        What only "sm_90a" has, no other architecture need have (PTX ISA, on architecture-specific features).
+        A name ending in "a" ("sm_90a") must match exactly (PTX ISA, on architecture-specific features).
         """
         least = re.fullmatch(r"sm_(\d+)(a?)", need_text("need", need, empty=True))
         if least is None:
@@ -96,12 +98,14 @@ class Target(Shown):
 
     @property
     def family(self) -> str:
-        """The language whose rules for vectors and types hold: HIP is CUDA C++ under other headers."""
+        """Language whose vector and type rules apply: "cuda" for HIP, which is CUDA C++ with other headers; else
+        ``language``.
+        """
         return "cuda" if self.language == "hip" else self.language
 
     @property
     def text(self) -> str:
-        """A string that ``Target.parse`` turns back into an equal target."""
+        """Text that ``Target.parse`` turns back into an equal target."""
         base = preset(self.language, self.kind, self.arch)
         words = [self.device or self.language]
         if self.language == "opencl" and self.kind != "cpu":
@@ -119,7 +123,7 @@ class Target(Shown):
 
     @classmethod
     def parse(cls, text: str | Target) -> Target:
-        """The target that ``text`` means, e.g. ``"cuda -arch=sm_90a"``; a Target is returned as it is."""
+        """The target described by ``text``, such as ``"cuda -arch=sm_90a"``; a Target is returned unchanged."""
         if isinstance(text, Target):
             return text
         if not isinstance(text, str):
@@ -154,7 +158,7 @@ _SETTABLE = tuple(f.name for f in fields(Target) if f.name not in ("language", "
 
 
 def preset(language: str, kind: str, arch: str = "") -> Target:
-    """Limits of a kind of device before any device is opened."""
+    """Default limits of a kind of device, without opening one."""
     if language == "cuda":
         match = re.fullmatch(r"sm_(\d{2,3})([af]?)", arch)
         number = int(match[1]) if match else 0
@@ -199,9 +203,10 @@ def beyond_limits(
     target: Target, kernel: str, grid: tuple[int, int, int], block: tuple[int, int, int], shared: int,
     cluster: int = 1, arrays: str = "",
 ) -> list[Problem]:  # fmt: skip
-    """Why a target cannot hold a kernel: blocks of a grid, threads and bytes of shared memory of a block; [] if it can.
+    """Problems of a kernel that exceeds a target's limits: grid, threads and shared-memory bytes per block; [] if it
+    fits.
 
-    A limit of 0 is not known. arrays: lines that say what is in shared memory
+    A limit of 0 is unknown and not checked. arrays: lines for the problem that list the arrays in shared memory
     """
     problems = []
     where = target.name or target.text
@@ -233,7 +238,7 @@ def _unknown(message: str, meant: str | None = None) -> Exception:
 
 
 def _likely(text: str) -> str:
-    """The target or device whose language's name ``text`` has with a slip; "" where there is none."""
+    """The target or device that ``text`` is a misspelling of; "" if there is none."""
     first, *rest = re.split(r"(?=[\s:])", text.strip(), maxsplit=1)
     likely = [f"{language}{''.join(rest)}" for language in nearest(first, LANGUAGES)]
     likely += nearest(text, ("opencl:0:0", "cuda:0"))

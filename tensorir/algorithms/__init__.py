@@ -1,1 +1,1 @@
-"""Algorithms for ``s.redeclare``: Winograd, stream-K, tiled scans, private scatters in place of a declaration."""
+"""Built-in algorithms for ``s.redeclare``: Winograd, stream-K, tiled scan, private scatter."""

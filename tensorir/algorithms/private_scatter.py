@@ -1,8 +1,8 @@
-"""A scatter in private copies of its cells, one for each part of its domain, which are combined at the end.
+"""Privatized scatter: each part of the domain updates a private copy of all cells; copies are combined at the end.
 
-Histograms on several cores or blocks: each has its own bins (Podlozhnyuk, "Histogram calculation in CUDA", 2007).
-Parts are contiguous and are combined in their order, so that the order of the terms is that of the domain; how they are
-grouped depends on ``parts`` alone, and is the same in each launch.
+Histograms on several cores or blocks use it (Podlozhnyuk, "Histogram calculation in CUDA", 2007). Parts are contiguous
+and combined in order, so that terms keep the domain's order; their grouping depends on ``parts`` alone, and results are
+the same in each launch.
 """
 
 from __future__ import annotations
@@ -22,11 +22,10 @@ from tensorir.ir.visit import substitute
 
 @algorithm("private_scatter")
 def private_scatter(outputs: tuple[Tensor, ...], parts: int = 2, of: str | None = None) -> tuple[Tensor, ...]:
-    """Return ``outputs`` with a scatter, B, in stages: ``B_part`` combines each of ``parts`` contiguous parts of its
-    domain into cells of its own, and B the cells of all parts, in order, with what they were filled with.
+    """Return ``outputs`` with scatter B in two stages: ``B_part`` (parts, …) combines each of ``parts`` contiguous
+    parts of the domain into private cells; B combines the copies in order with the initial values.
 
-    of: which scatter, where there are several
-
+    of: name of the scatter, if there are several
     Raises ScheduleError ``private-scatter.stage``.
     """
     op, count = _scatter_of(outputs, of), need_int("parts", parts, 1, error=ScheduleError)
@@ -58,7 +57,9 @@ def _scatter_of(outputs: tuple[Tensor, ...], of: str | None) -> Compute:
 
 
 def _parts(op: Compute, count: int) -> Tensor:
-    """The cells of each part: the domain's first axis that is no index of a cell itself is cut, or else the first."""
+    """The private copies (part, …): the first domain axis that is not itself a cell index is split, else the first
+    axis.
+    """
     body, placed = op.bodies[0], _placed(op)
     assert isinstance(body, Reduce)
     assert placed is not None
@@ -85,7 +86,7 @@ def _parts(op: Compute, count: int) -> Tensor:
 
 
 def _joined(op: Compute, part: Tensor, count: int) -> Tensor:
-    """The cells of all parts combined, in their order, after what the cells were filled with."""
+    """All copies combined in order, onto the initial values of the cells."""
     body, placed = op.bodies[0], _placed(op)
     assert isinstance(body, Reduce)
     assert placed is not None

@@ -1,4 +1,4 @@
-"""Products in definitions, for algorithms: the compute that reduces, and the convolution that one declares."""
+"""Recognizers for algorithms: the single reduction of a definition, and the convolution that a reduction declares."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from tensorir.ir.tree import Binary, Combiner, Const, Expr, Load, PadLoad, Reduc
 
 Read = Load | PadLoad
 LAYOUTS = {"NCHW": ("nkpq", "nchw", "kcrs"), "NHWC": ("npqk", "nhwc", "krsc")}
-"""Axes of the result, the image and the filter of a convolution."""
+"""Layout -> axes of result, image and filter of a convolution."""
 
 
 def reduction_of(outputs: Sequence[Tensor], of: str | None, algorithm: str) -> Compute:
-    """Return the compute of one tensor that reduces: the only one, or the one named ``of``.
+    """Return the compute of one tensor that is a reduction: the only one, or the one named ``of``.
 
     Raises ScheduleError ``redeclare.stage``.
     """
@@ -40,7 +40,7 @@ def reduction_of(outputs: Sequence[Tensor], of: str | None, algorithm: str) -> C
 
 @dataclass(frozen=True, eq=False)
 class Convolution:
-    """A convolution of stride 1 with a square filter, as one compute declares it:
+    """A convolution of stride 1 with a square filter, recognized in one compute:
 
     result[n, k, p, q] = sum over c, r, s of image[n, c, p + r - pad[0], q + s - pad[1]] * filter[k, c, r, s]
 
@@ -61,23 +61,25 @@ class Convolution:
     pad: tuple[int, int]
 
     def pixel(self, n: Expr, h: Expr, w: Expr, c: Expr, inside: bool) -> Expr:
-        """Return the image's element at a row and a column that count from its padding; 0 outside of it.
+        """Return the image's element at row h and column w, counted from its padding; 0 outside of the image.
 
-        inside: all that will be read is in the image, without padding
+        inside: True if all accesses are inside the image, so that no padding is needed
         """
         at = dict(n=n, c=c, h=h - self.pad[0], w=w - self.pad[1])
         index = tuple(at[v] for v in LAYOUTS[self.layout][1])
         return self.image[index] if inside else self.image.get(*index, fill=0)
 
     def tap(self, k: Expr, c: Expr, r: Expr, s: Expr, inside: bool) -> Expr:
-        """Return the filter's element of an output channel; 0 beyond the last one, unless all are ``inside``."""
+        """Return the filter's element; 0 for output channels beyond the last one, unless ``inside``."""
         at = dict(k=k, c=c, r=r, s=s)
         index = tuple(at[v] for v in LAYOUTS[self.layout][2])
         return self.filter[index] if inside else self.filter.get(*index, fill=0)
 
 
 def convolution_of(op: Compute) -> Convolution | str:
-    """Return the convolution that a compute declares, or why it is none of stride 1 with a square filter."""
+    """Return the convolution (stride 1, square filter) that a compute declares, or as text the reason why it is
+    none.
+    """
     body = op.bodies[0]
     if not isinstance(body, Reduce) or not _adds(body.combiner) or len(body.values) != 1:
         return f"{op.name} is no sum"
@@ -95,21 +97,21 @@ def convolution_of(op: Compute) -> Convolution | str:
 
 
 def _adds(combiner: Combiner) -> bool:
-    """True when a reduction is a sum, whatever it is called."""
+    """True if a combiner is addition from 0, under any name."""
     result, start = combiner.result[0], combiner.identity[0]
     both = isinstance(result, Binary) and result.op == "+" and {result.a, result.b} == {*combiner.old, *combiner.new}
     return both and start.value == 0
 
 
 class _Roles:
-    """Which axes of a compute are n, c, h, w … of an image that it reads: by the forms of the image's indices."""
+    """Matcher of a compute's axes to the roles n, c, h, w … by the index expressions of the image."""
 
     def __init__(self, op: Compute, body: Reduce, image: Read) -> None:
         self.op, self.body, self.image = op, body, image
         self.forms = _forms(image)
 
     def convolution(self, weight: Expr) -> Convolution | str:
-        """Return the convolution of this image and a filter; a text says why they are none."""
+        """Return the convolution of this image with filter ``weight``, or as text the reason why it is none."""
         name = self.image.buffer.name
         if self.body.dtype != "float32" or len(self.op.axes) != 4 or len(self.body.axes) != 3 or len(self.forms) != 4:
             return (f"{self.op.name} has {len(self.op.axes)} axes of {self.body.dtype} and reduces over "
@@ -125,7 +127,7 @@ class _Roles:
         return f"{name} is read at [{read}], a convolution reads [n, c, p + r, q + s] or [n, p + r, q + s, c]"
 
     def _axes(self, layout: str) -> dict[str, Var] | None:
-        """The axes n, c, p, r, q and s of an image in this layout; None where it is in no such one."""
+        """Role -> axis for n, c, p, r, q, s if the image has this layout; None if not."""
         at = dict(zip(LAYOUTS[layout][1], self.forms, strict=True))
         own, reduced = set(self.op.axes), set(self.body.axes)
         found: dict[str, Var] = {}
@@ -143,7 +145,7 @@ class _Roles:
         return found if len(set(found.values())) == len(found) else None
 
     def _unlike(self, axes: dict[str, Var], layout: str, weight: Expr) -> str:
-        """Why what has these axes is another convolution; empty where it is none."""
+        """Reason, as text, why a match is not supported (stride, dilation, fill, layout, filter); "" if it is."""
         at = dict(zip(LAYOUTS[layout][1], self.forms, strict=True))
         for what, over in (("stride", {"h": "p", "w": "q"}), ("dilation", {"h": "r", "w": "s"})):
             for dim, v in over.items():
@@ -177,21 +179,21 @@ class _Roles:
 
 
 def _forms(read: Read) -> list[Linear]:
-    """The indices of a read as sums; without ranges, for which axes of extent 1 were 0."""
+    """Indices of a load as linear forms; without ranges, since these would simplify axes of extent 1 to 0."""
     arith = Arith()
     return [arith.linear(i) for i in read.index]
 
 
 def _is(forms: Sequence[Linear], axes: Sequence[Var]) -> bool:
-    """True when indices are these axes, one each."""
+    """True if the indices are exactly these axes, one each."""
     return len(forms) == len(axes) and all(
         f.terms == {v: 1} and not f.constant for f, v in zip(forms, axes, strict=True)
     )
 
 
 def _unpadded(read: Read, dims: str) -> tuple[Tensor, tuple[int, int]]:
-    """The image that a tensor only pads with zeros, and so many rows and columns of them; else the tensor
-    that is read, and none.
+    """(image, (rows, columns) of zero padding) of a tensor that only pads an image; (the tensor itself, (0, 0)) for
+    others.
     """
     tensor: Tensor = read.buffer.origin
     op = tensor.op

@@ -1,4 +1,4 @@
-"""The registry of algorithms: traces and ``s.redeclare`` find them by name."""
+"""Registry of algorithms by name, for ``s.redeclare`` and for traces."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from tensorir.expr.tensor import Tensor
 F = TypeVar("F", bound=Callable[..., Any])
 
 BUILT_IN = {name: f"tensorir.algorithms.{name}" for name in ("winograd", "stream_k", "tiled_scan", "private_scatter")}
-"""Algorithms of this package, each with the module that registers it when it is first asked for."""
+"""Built-in algorithm -> module that registers it, imported on first use."""
 
 
 @dataclass(frozen=True)
 class Algorithm:
-    """A function of outputs and parameters that declares the same outputs in another way.
+    """A function that declares given outputs in another way, from outputs and parameters.
 
-    error: the bound of what rounding adds, relative to the largest result: a number, or a function with the arguments
-           of the algorithm; None where results round as those of the definition do
-    exact: whether its results are those of the definition in exact arithmetic
+    error: bound of its rounding error relative to the largest result: a number, or a function with the algorithm's
+           arguments; None if results round as declared
+    exact: True if results equal the definition's in exact arithmetic
     """
 
     name: str
@@ -37,16 +37,16 @@ class Algorithm:
 
     @cached_property
     def signature(self) -> inspect.Signature:
-        """Return how the function is called."""
+        """Return the signature of ``function``."""
         return inspect.signature(self.function)
 
     def outputs(self, given: tuple[Tensor, ...], parameters: Mapping[str, object]) -> tuple[Tensor, ...]:
-        """Return the outputs ``given`` as this algorithm declares them."""
+        """Return the outputs ``given``, declared by this algorithm."""
         made = self._called(self.function, given, parameters)
         return as_outputs(tuple(made) if isinstance(made, list) else made)
 
     def bound(self, given: tuple[Tensor, ...], parameters: Mapping[str, object]) -> float | None:
-        """Return by how much results may be off, relative to the largest one; None where they round as declared."""
+        """Return the bound of the rounding error relative to the largest result; None if results round as declared."""
         if callable(self.error):
             return float(need_number("error", self._called(self.error, given, parameters), 0.0, ScheduleError))
         return self.error
@@ -73,19 +73,19 @@ _ALGORITHMS: dict[str, Algorithm] = {}
 
 @answers()
 def algorithm(name: str, *, error: float | Callable[..., float] | None = None, exact: bool = True) -> Callable[[F], F]:
-    """A decorator that registers a function of outputs and parameters, which returns the outputs declared in another
-    way, for ``s.redeclare(name, …)``. One that was registered under the name before is replaced.
+    """Decorator that registers a function (outputs, parameters) -> outputs for ``s.redeclare(name, …)``.
+
+    An earlier function of that name is replaced.
 
     >>> @tir.algorithm("halves")
     ... def halves(outputs, parts=2): ...
 
-    outputs: a tuple of tensors, whose declarations say what there is to compute; parameters are what JSON holds
-    error:   how far floats may be off by rounding of the algorithm's own, relative to the largest result; a number, or
-             a function of the same arguments
-    exact:   whether results are the definition's in exact arithmetic: checks compare in a prime field, else within
+    outputs: tuple of tensors whose declarations state the computation; parameters are JSON values
+    error:   bound of the algorithm's own rounding error relative to the largest result; a number, or a function of the
+             same arguments
+    exact:   True if results equal the definition's in exact arithmetic: checks compare in a prime field, else within
              ``error``
-
-    Raises DeclarationError ``algorithm.taken`` for the names of this package's algorithms, ``algorithm.error``.
+    Raises DeclarationError ``algorithm.taken`` for the names of built-in algorithms, ``algorithm.error``.
     """
     label = need_text("name", name)
     if error is not None and not callable(error):
@@ -107,7 +107,7 @@ def algorithm(name: str, *, error: float | Callable[..., float] | None = None, e
 
 
 def find_algorithm(name: str) -> Algorithm:
-    """Return the algorithm of this name; raises ScheduleError ``trace.algorithm`` where none is registered."""
+    """Return the algorithm named ``name``; raises ScheduleError ``trace.algorithm`` if none is registered."""
     if name not in _ALGORITHMS and name in BUILT_IN:
         importlib.import_module(BUILT_IN[name])
     if name not in _ALGORITHMS:

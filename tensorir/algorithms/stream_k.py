@@ -1,7 +1,7 @@
-"""A reduction whose last rows are declared separately, so that they can be split into parts (stream-K).
+"""Stream-K: a reduction whose last rows are declared as a separate stage, which can be split along the reduction.
 
 Osama et al., "Stream-K: Work-centric Parallel Decomposition for Dense Matrix-Matrix Multiplication on the GPU", PPoPP
-2023: the tiles of whole waves are computed as they are, those of the last, partial wave in parts of their reduction.
+2023: tiles of whole waves are computed as they are, those of the last, partial wave in parts of their reduction.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from tensorir.ir.visit import substitute
 
 @algorithm("stream_k")
 def stream_k(outputs: tuple[Tensor, ...], rest: int, of: str | None = None) -> tuple[Tensor, ...]:
-    """Return ``outputs`` with the reduction in two: ``head``, and the last ``rest`` rows of its first axis in ``rest``.
+    """Return ``outputs`` with a reduction in two stages: ``head``, and ``rest`` with the last ``rest`` rows of its
+    first axis.
 
-    of: which one, where several tensors are reductions
-
+    of: name of the reduction, if there are several
     Raises ScheduleError ``stream-k.rows``, ``redeclare.stage``.
     """
     op = reduction_of(outputs, of, "stream_k")
@@ -42,7 +42,7 @@ def stream_k(outputs: tuple[Tensor, ...], rest: int, of: str | None = None) -> t
 
 
 def _rows(op: Compute, start: int, end: int, name: str) -> Tensor:
-    """The rows from ``start`` to ``end`` of a reduction."""
+    """Rows ``start`` to ``end`` (exclusive) of a reduction, as a separate tensor."""
     body = op.bodies[0]
     assert isinstance(body, Reduce)
     again = {v: reduce_axis(int(v.extent), v.name) for v in body.axes}

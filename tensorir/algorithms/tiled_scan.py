@@ -1,9 +1,9 @@
-"""A scan of tiles: their totals, the exclusive scan of these, scans of tiles, and both combined.
+"""Tiled scan (reduce-then-scan): totals of tiles, exclusive scan of the totals, scan of each tile plus its offset.
 
 Blelloch, "Prefix sums and their applications", CMU-CS-90-190, 1990; Sengupta et al., "Scan primitives for GPU
-computing", Graphics Hardware 2007; totals first, which is known as reduce-then-scan: the scan of a tile may be computed
-where it is combined, so that nothing but totals and offsets goes through memory. Tiles are independent, so that blocks
-and threads share them, and the order in which terms are combined is fixed: results are the same from launch to launch.
+computing", Graphics Hardware 2007. With totals first, a tile's scan may be computed where the offset is added, so that
+only totals and offsets go through memory. Tiles are independent, and terms are combined in a fixed order: results are
+the same in each launch.
 """
 
 from __future__ import annotations
@@ -26,11 +26,10 @@ from tensorir.ir.visit import substitute
 
 @algorithm("tiled_scan")
 def tiled_scan(outputs: tuple[Tensor, ...], tile: int = 1024, of: str | None = None) -> tuple[Tensor, ...]:
-    """Return ``outputs`` with a scan, S, in stages: ``S_total`` reduces tiles of ``tile`` elements, ``S_offset`` scans
-    the totals of the tiles before each, ``S_local`` scans tiles, and S combines these two, the offset on the left.
+    """Return ``outputs`` with scan S in four stages: ``S_total`` reduces tiles of ``tile`` elements, ``S_offset`` scans
+    the totals exclusively, ``S_local`` scans each tile, S combines offset and local scan, the offset on the left.
 
-    of: which scan, where there are several
-
+    of: name of the scan, if there are several
     Raises ScheduleError ``tiled-scan.stage``.
     """
     op, length = _scan_of(outputs, of), need_int("tile", tile, 1, error=ScheduleError)
@@ -54,7 +53,7 @@ def _scan_of(outputs: tuple[Tensor, ...], of: str | None) -> Compute:
 
 @dataclass(frozen=True)
 class _Tiled:
-    """A scan, whose places are counted in the order in which it combines them: place q is in tile q // length."""
+    """A scan with tiles of ``length`` elements; element q in scan order belongs to tile q // length."""
 
     op: Compute
     length: int
@@ -79,11 +78,11 @@ class _Tiled:
         return [(v, n) for v, n in zip(self.op.axes, self.op.extents, strict=True) if v is not self.part.at]
 
     def turned(self, place: Expr) -> Expr:
-        """An index from a place, or a place from an index."""
+        """Position in scan order -> index, and index -> position: reversed for a reverse scan."""
         return binary("-", self.extent - 1, place) if self.part.reverse else place
 
     def result(self) -> tuple[Tensor, ...]:
-        """Return the tensors that stand for those of the scan."""
+        """Return the tensors that replace those of the scan."""
         tiles = max(1, -(-self.extent // self.length))
         local = self._local(tiles)
         offset = self._offset(tiles, self._total(tiles))
@@ -97,20 +96,20 @@ class _Tiled:
         return _compute(self.op.name, self.op.axes, self.op.extents, bodies, [t.name for t in self.op.outputs])
 
     def _local(self, tiles: int) -> tuple[Tensor, ...]:
-        """Each tile scanned alone."""
+        """Scan of each tile alone."""
         t, u, k = Var("t", "index"), Var("u", "index"), Var("u", "index", extent=self.length)
         own, values = self._terms(tiles, t, k)
         axes, extents = (*own, t, u), (*(n for _, n in self.others), tiles, self.length)
         return self._combined("local", axes, extents, k, values, Prefix(u, self.part.exclusive))
 
     def _total(self, tiles: int) -> tuple[Tensor, ...]:
-        """The combination of each tile."""
+        """Reduction of each tile."""
         t, k = Var("t", "index"), Var("u", "index", extent=self.length)
         own, values = self._terms(tiles, t, k)
         return self._combined("total", (*own, t), (*(n for _, n in self.others), tiles), k, values)
 
     def _terms(self, tiles: int, t: Var, k: Var) -> tuple[tuple[Var, ...], tuple[Expr, ...]]:
-        """Axes for the others, and terms at place ``k`` of tile ``t``, whose last one is filled with the identity."""
+        """(other axes, terms at position ``k`` of tile ``t``); the last tile is filled with the identity."""
         own = {v: Var(v.name, "index") for v, _ in self.others}
         place = binary("+", binary("*", t, self.length), k)
         at: dict[Var, Expr] = {**own, self.body.axes[0]: self.turned(place)}
@@ -121,7 +120,7 @@ class _Tiled:
         return tuple(own.values()), values
 
     def _offset(self, tiles: int, totals: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        """The combination of all tiles before each one."""
+        """Combination of all earlier tiles, for each tile."""
         t, k = Var("t", "index"), Var("t", "index", extent=tiles)
         own = tuple(Var(v.name, "index") for v, _ in self.others)
         values = tuple(x[(*own, k)] for x in totals)

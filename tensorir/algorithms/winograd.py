@@ -1,4 +1,4 @@
-"""Winograd convolution F(m x m, r x r) for stride 1.
+"""Winograd convolution F(m x m, r x r) for stride 1, as an algorithm for ``s.redeclare``.
 
 Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", CVPR 2016. The transform matrices are made by the
 Cook-Toom construction (Blahut, "Fast Algorithms for Signal Processing", section 5.2) from small rational points, in
@@ -25,7 +25,7 @@ from tensorir.ir.tree import Expr, Var
 
 POINTS = (0, 1, -1, 2, -2, Fraction(1, 2), Fraction(-1, 2), 4, -4)
 SIZES = {3: (4, 2, 6), 5: (2, 4)}
-"""Tile sizes m for filters of r taps."""
+"""Taps r of a filter -> tile sizes m."""
 _ERROR = {(2, 3): 5e-6, (4, 3): 5e-5, (6, 3): 5e-4, (2, 5): 5e-5, (4, 5): 2e-4}
 
 Matrix = list[list[Fraction]]
@@ -34,19 +34,19 @@ Matrix = list[list[Fraction]]
 def error_bound(m: int, r: int) -> float:
     """Return the bound of float32's error relative to the largest output, for normal data and up to 1024 channels.
 
-    Stated from measurements with a margin of 3 and more: the error grows with the size m + r - 1 of the transforms.
+    From measurements with a margin of at least 3: the error grows with the size m + r - 1 of the transforms.
     """
     return _ERROR[m, r]
 
 
 def allowed_tiles(r: int, max_error: float) -> list[int]:
-    """Return the sizes of tiles for filters of r taps whose ``error_bound`` is within ``max_error``."""
+    """Return the tile sizes m for filters of r taps with ``error_bound(m, r) <= max_error``."""
     return [m for m in SIZES.get(r, ()) if error_bound(m, r) <= max_error]
 
 
 def matrices(m: int, r: int) -> tuple[Matrix, Matrix, Matrix]:
-    """Return ``(AT, G, BT)`` with ``y = AT ((G g) * (BT d))`` for m outputs of a filter g of r taps over d, which is
-    m + r - 1 long.
+    """Return ``(AT, G, BT)`` with ``y = AT ((G g) * (BT d))`` for m outputs of a filter g of r taps over m + r - 1
+    inputs d.
     """
     n = m + r - 1
     points = [Fraction(p) for p in POINTS[: n - 1]]
@@ -73,20 +73,20 @@ def _polynomial(roots: Sequence[Fraction]) -> list[Fraction]:
 
 
 def bound(outputs: tuple[Tensor, ...], tile: int, of: str | None = None, **_: object) -> float:
-    """Return ``error_bound`` of the tiles of a convolution."""
+    """Return ``error_bound`` of a convolution's tiles."""
     return error_bound(tile, convolution(outputs, tile, of).r)
 
 
 @algorithm("winograd", error=bound)
 def winograd(outputs: tuple[Tensor, ...], tile: int, panel: int = 0, whole: Sequence[int] = (1, 1),
              of: str | None = None) -> tuple[Tensor, ...]:  # fmt: skip
-    """Return ``outputs`` with their convolution through tiles of ``tile`` x ``tile`` results; what is made of it stays.
+    """Return ``outputs`` with their convolution computed in Winograd tiles of ``tile`` x ``tile`` results; its readers
+    stay.
 
-    panel: how many output channels of the transformed filters are next to each other in memory, for vectors of them;
-           0 for one product of two matrices for each place of a tile
-    whole: what the numbers of tiles and of output channels of such products are rounded up to multiples of
-    of:    the tensor that is the convolution, where several are reductions
-
+    panel: output channels per panel of the transformed filters, contiguous for vectors; 0 for one matrix product for
+    each element of a transformed tile
+    whole: multiples to which the numbers of tiles and of output channels of these products are rounded up
+    of:    name of the convolution, if there are several reductions
     Raises ScheduleError ``winograd.convolution``, ``winograd.tile``, ``redeclare.stage``.
     """
     conv = convolution(outputs, tile, of)
@@ -103,7 +103,9 @@ def winograd(outputs: tuple[Tensor, ...], tile: int, panel: int = 0, whole: Sequ
 
 
 def convolution(outputs: tuple[Tensor, ...], tile: int, of: str | None) -> Convolution:
-    """Return the convolution among ``outputs``, if tiles of this size are made of such ones."""
+    """Return the convolution among ``outputs`` that tiles of this size apply to; raises ScheduleError if there is
+    none.
+    """
     found = convolution_of(reduction_of(outputs, of, "winograd"))
     if isinstance(found, str):
         hint = "a convolution of float32 with stride 1, dilation 1 and a square filter, in NCHW or NHWC"
@@ -118,41 +120,41 @@ def convolution(outputs: tuple[Tensor, ...], tile: int, of: str | None) -> Convo
 
 @dataclass(frozen=True)
 class _Tiles:
-    """The tiles of m x m results of a convolution, and the constants that transform them."""
+    """Tiles of m x m results of a convolution, and the transform matrices."""
 
     conv: Convolution
     m: int
 
     @property
     def a(self) -> int:
-        """Rows and columns of a tile of the image, and of a transformed one."""
+        """Rows and columns of an input tile: m + r - 1."""
         return self.m + self.conv.r - 1
 
     @property
     def rows(self) -> int:
-        """Rows of tiles of an image."""
+        """Rows of tiles per image."""
         return -(-self.conv.p // self.m)
 
     @property
     def columns(self) -> int:
-        """Columns of tiles of an image."""
+        """Columns of tiles per image."""
         return -(-self.conv.q // self.m)
 
     @property
     def many(self) -> int:
-        """Tiles of all images."""
+        """Number of tiles of all images."""
         return self.conv.n * self.rows * self.columns
 
     @cached_property
     def constants(self) -> tuple[Tensor, Tensor, Tensor]:
-        """``AT``, ``G`` and ``BT``."""
+        """Constant tensors ``AT``, ``G`` and ``BT``."""
         named = zip(matrices(self.m, self.conv.r), ("AT", "G", "BT"), strict=True)
         at, g, bt = (constant(matrix, name) for matrix, name in named)
         return at, g, bt
 
     def pixels(self, many: int) -> Callable[[Expr, Expr, Expr, Expr], Expr]:
-        """Return the element of a tile (its number, row, column and channel), one of ``many``, in the image
-        (n, h, w, c) with zeros around it and in whatever else tiles reach.
+        """Return a function (tile, row, column, channel) -> image element, with zeros outside of the image, for
+        ``many`` tiles.
         """
         conv, m, rows, columns = self.conv, self.m, self.rows, self.columns
         shape = (-(-many // (rows * columns)), rows * m + conv.r - 1, columns * m + conv.r - 1, conv.c)
@@ -166,7 +168,7 @@ class _Tiles:
         return pixel
 
     def result(self, tiles: Tensor) -> Tensor:
-        """Return the convolution's result from results (row, column, tile, channel) of ``tiles``."""
+        """Return the convolution's result from tensor ``tiles`` (row, column, tile, channel)."""
         conv, m, rows, columns = self.conv, self.m, self.rows, self.columns
         op = conv.result.op
         assert op is not None
@@ -182,7 +184,7 @@ class _Tiles:
 
 
 def _terms(coefficient: Expr, x: Expr, axis: Var) -> Expr:
-    """The sum of products without those by 0: what a transform does not take of a tile is no term of it."""
+    """Sum of products along ``axis`` without terms whose coefficient is 0."""
     return total(coefficient * x, axis=axis, where=not_equal(coefficient, 0))
 
 
@@ -190,7 +192,7 @@ def _in_panels(of: _Tiles, panel: int) -> Tensor:
     """The convolution with filters in panels of output channels.
 
     Intermediates: x_pad (n, h, w, c), V (u, v, tile, c), U (k/panel, u, v, c, k%panel), M (u, v, tile, k), and taps
-    w_panel (k/panel, t, k%panel) with t = (c, r, s) as they are stored; for NHWC (k/panel, (r, s), c, k%panel)
+    w_panel (k/panel, t, k%panel) with t = (c, r, s) as stored; for NHWC (k/panel, (r, s), c, k%panel)
     """
     conv, a, m, tiles = of.conv, of.a, of.m, of.many
     c, r, (at, g, bt) = conv.c, conv.r, of.constants
@@ -219,7 +221,7 @@ def _in_panels(of: _Tiles, panel: int) -> Tensor:
 
 
 def _half_transformed(of: _Tiles, panel: int) -> Tensor:
-    """Columns of filters, transformed (k/panel, u, s, c, k%panel), from taps in the order in which they are stored."""
+    """Filters transformed along columns only, (k/panel, u, s, c, k%panel), from taps in stored order."""
     conv, (_, g, _), panels, gr = of.conv, of.constants, -(-of.conv.k // panel), reduce_axis(of.conv.r, "r")
     c, r, name, nchw = conv.c, conv.r, f"{conv.filter.name}_panel", conv.layout == "NCHW"
 
@@ -241,7 +243,7 @@ def _half_transformed(of: _Tiles, panel: int) -> Tensor:
 
 
 def _by_places(of: _Tiles, whole: tuple[int, int]) -> Tensor:
-    """The convolution with a product of two matrices for each place z = u * (m + r - 1) + v of a transformed tile.
+    """The convolution with one matrix product per element z = u * (m + r - 1) + v of a transformed tile.
 
     Intermediates: U (z, c, k), V (z, tile, c) and M (z, tile, k), for NCHW V (z, c, tile) and M (z, k, tile)
     """

@@ -174,8 +174,7 @@ class Counts(Shown):
 
 def called(n: Nest, along: set[Var] | None = None) -> float:
     """Cycles of the math functions that a stage calls per iteration, on full vectors; with ``along``, only of calls
-    that
-    depend on one of these variables.
+    that depend on one of these variables.
     """
     found = (x for x in find(n.stage.body, Call) if along is None or uses(x, along))
     return sum(CALL.get(x.fn, OTHER_CYCLES) for x in found)
@@ -224,8 +223,7 @@ class Near:
 
     def named(self, moving: Sequence[Loop]) -> bool:
         """True if every index of the array inside the ``moving`` loops is a constant (unrolled or vector loops), so
-        that it can be
-        held in registers.
+        that it can be held in registers.
         """
         written_out = (Kind.UNROLL, Kind.VECTOR)
         inside = [x for x in moving if x.var not in self.around and _extent(x) > 1]
@@ -267,8 +265,7 @@ def _accesses(body: Node) -> Iterator[tuple[Buffer, Sequence[Expr]]]:
 
 def _between(moving: Sequence[Loop], steps: Mapping[Var, int | None], size: int) -> tuple[int, int]:
     """(lines, pitch): cache lines read until the same line is read again, and bytes between them; (0, 0) if the next
-    read of a
-    line follows at once, or never comes.
+    read of a line follows at once, or never comes.
     """
     lines, pitch = 1, 0
     for x in reversed(moving):

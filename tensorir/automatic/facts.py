@@ -160,8 +160,7 @@ class Nest(Shown):
 
     def again(self, load: Load) -> int:
         """Reuse count of each element of ``load``: the product of the extents of axes its index does not depend on; of
-        an axis
-        shared by groups, the group's size.
+        an axis shared by groups, the group's size.
         """
         return math.prod(
             n if (n := alike(load, it.var)) > 1 else 1 if n else most(it.extent) for it in self.stage.iters
@@ -170,8 +169,7 @@ class Nest(Shown):
     @property
     def reuses(self) -> bool:
         """True if the stage is a reduction that reads two operands, each reused along axes that only the other one
-        depends on, as
-        in a matrix product.
+        depends on, as in a matrix product.
         """
         alone = {x: tuple(alike(x, it.var) for it in self.stage.iters) for x in self.loads if self.again(x) > 1}
         return self.kind == "reduce" and len({*alone.values()}) > 1

@@ -242,8 +242,7 @@ def fusions_of(outputs: Sequence[Tensor], target: Target, make: Callable[[Sequen
 
 def _fusion(whole: BaseSchedule, pair: Pair, make: Callable[[Sequence[Tensor], Target], S]) -> Fusion[S]:
     """Fusion advice for one pair. Each way is scheduled in the whole graph to prove it legal, and on the pair alone to
-    count
-    its kernels.
+    count its kernels.
     """
     target, alone = whole.target, cut_out(Graph(whole.program), pair)
     before = counts_of(finished(BaseSchedule(alone, target), ()).program, target)
@@ -486,8 +485,7 @@ class PairPart(Part):
 
     def _reduced(self, s: BaseSchedule, n: Nest, at: str | None = None) -> bool:
         """Vectorize a row reduction of stage ``n`` on a CPU as the rule for rows does, and return True; False, with no
-        step made,
-        for other stages.
+        step made, for other stages.
 
         at: the loop that contains the stage, or the loop of its reader to compute it at. Loops of its cells are made
         anew.
@@ -514,8 +512,7 @@ class PairPart(Part):
 
     def _vectors(self, s: BaseSchedule, n: Nest, loop: str) -> None:
         """Vectorize loop ``loop`` of cells on a CPU, with reduction loops outside of the vector; no step on a GPU or if
-        it has
-        fewer iterations than lanes.
+        it has fewer iterations than lanes.
         """
         lanes, extent = self._lanes(n), most(s.index.loops[loop].extent)
         if self.cpu and extent >= lanes:

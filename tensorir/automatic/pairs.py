@@ -51,8 +51,7 @@ class Apart(Graph):
 
 def pairs_of(graph: Graph) -> Iterator[Pair]:
     """Candidate pairs: each producer with each of its consumers, then independent stages that read a common array or
-    have
-    equally many cells.
+    have equally many cells.
     """
     made = [n for n in graph.nests.values() if n.kind == "scatter"]
     fills = [n for n in graph.nests.values() if any(n is not x and set(n.writes) <= set(x.writes) for x in made)]

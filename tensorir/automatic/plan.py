@@ -111,8 +111,7 @@ class Plan:
 
     def _ahead(self, s: BaseSchedule) -> None:
         """Mark intermediate arrays that depend on constants alone ``run_once``: their kernels run ahead of time, once
-        for all
-        launches.
+        for all launches.
         """
         known: set[Buffer] = {b for b in s.program.inputs if b.name in self.constants}
         if not known:
@@ -201,8 +200,7 @@ def default_plan(outputs: Sequence[Tensor], target: Target) -> Plan:
 
 def plans(outputs: Sequence[Tensor], target: Target, wishes: Wishes = NO_WISHES) -> OneByOne[Plan]:
     """Template name -> plan, the default first; the name ends with the main part's. Plans are made lazily, and a lookup
-    by
-    name tries no parts of other names.
+    by name tries no parts of other names.
     """
     planner = _Planner(outputs, target, wishes)
     return OneByOne(lambda: ((planner.prefix + plan.main.name, plan) for plan in planner.plans()), planner.named)
@@ -231,8 +229,7 @@ class _Planner:
 
     def named(self, name: str) -> Plan | None:
         """First plan of the template name ``name``; None if only other names have plans. Raises ``automatic.no-rule``
-        if there is
-        no plan at all.
+        if there is no plan at all.
         """
         if not name.startswith(self.prefix):
             return None
@@ -337,8 +334,7 @@ class _Claims:
         self, rules: Sequence[Rule], anchor: Nest, parts: Sequence[Part], wanted: Callable[[str], bool] = bool
     ) -> Iterator[Part]:
         """Parts with anchor ``anchor`` and a name accepted by ``wanted``, disjoint from ``parts``, with no outside
-        readers, whose
-        start can be lowered.
+        readers, whose start can be lowered.
         """
         taken = frozenset().union(*(p.names for p in parts))
         for part in itertools.chain.from_iterable(self._made(rule, anchor) for rule in rules):
@@ -439,9 +435,8 @@ def auto(
     follow
                the exact ones; 0 excludes them
 
-    Each is an ordinary template: a function of a schedule and a configuration, and a space with named knobs.
-    Rules (``tensorir/automatic/rules``) claim stages: cheap stages are inlined, sums with reuse are tiled, rows are
-    reduced
+    Each is an ordinary template: a function of a schedule and a configuration, and a space with named knobs. Rules
+    (``tensorir/automatic/rules``) claim stages: cheap stages are inlined, sums with reuse are tiled, rows are reduced
     across lanes and threads, other stages are streamed. Results are reproducible: no rule adds floats atomically.
     """
     need_choice("precision", precision, PRECISIONS, ScheduleError)
@@ -453,8 +448,7 @@ def auto(
 
 def templates_of(made: Sequence[Tensor], wishes: Wishes) -> Callable[[Target], OneByOne[Template]]:
     """Function from a target to the templates of ``auto`` for ``made`` with a workload's options. The mapping is lazy:
-    a lookup
-    or iteration raises ``automatic.no-rule``.
+    a lookup or iteration raises ``automatic.no-rule``.
     """
     known = functools.lru_cache(maxsize=8)(lambda t, _: plans(made, t, wishes))  # those of other names are equal
 

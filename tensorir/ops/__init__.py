@@ -1,4 +1,6 @@
-"""Operators: schedule templates and their spaces around the definitions of ``nn``; loaded when first used."""
+"""Operators as workloads: a definition of ``nn`` with templates, reference and baselines; each is imported on first
+use.
+"""
 
 from __future__ import annotations
 

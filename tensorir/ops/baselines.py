@@ -1,4 +1,4 @@
-"""Products and convolutions of NumPy, SciPy and torch to compare with: callables on NumPy arrays, where installed."""
+"""Baselines of products and convolutions: NumPy, SciPy and torch as callables on NumPy arrays, as far as installed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,11 @@ FLOATS = ("float32", "float64")
 
 
 def conv2d_baselines(shape: Conv) -> dict[str, Baseline]:
-    """Name -> call. torch where installed, else NumPy im2col + matmul and SciPy."""
+    """Name -> callable (x, w) of the libraries' convolutions; {} for other types than float32 and float64, bias or
+    activation.
+
+    torch if installed; else NumPy im2col with matmul, and SciPy for small shapes.
+    """
     if shape.dtype not in FLOATS or shape.bias or shape.act:
         return {}
     if importlib.util.find_spec("torch") is not None:
@@ -28,7 +32,9 @@ def conv2d_baselines(shape: Conv) -> dict[str, Baseline]:
 
 
 def matmul_baselines(shape: Gemm) -> dict[str, Baseline]:
-    """NumPy's matmul (its BLAS)."""
+    """{"numpy": callable (a, b)}, NumPy's matmul (its BLAS); {} for other types than float32 and float64, or an
+    epilogue.
+    """
     if shape.dtype not in FLOATS or shape.bias or shape.act or shape.alpha or shape.beta:
         return {}
 
@@ -41,14 +47,14 @@ def matmul_baselines(shape: Gemm) -> dict[str, Baseline]:
 
 
 def _in_nchw(shape: Conv, run: Baseline) -> Baseline:
-    """``run``, which takes and gives images and filters with pixels of a row side by side, for any layout."""
+    """``run``, a function on NCHW arrays, as one on arrays in the layout of ``shape``."""
     if shape.nchw:
         return run
     return lambda x, w: np.ascontiguousarray(run(*(v.transpose(0, 3, 1, 2) for v in (x, w))).transpose(0, 2, 3, 1))
 
 
 def _im2col(shape: Conv) -> Baseline:
-    """Patches as a matrix, then one BLAS call a group; the weights' matrix is a view."""
+    """NumPy convolution: im2col matrix, then one BLAS call per group; the weights' matrix is a view."""
     n, g, k, r, s, p, q = shape.n, shape.groups, shape.k, shape.r, shape.s, shape.p, shape.q
     (rows, columns), terms = shape.sides, shape.cg * shape.taps
     pads = [(side.before, side.after) for side in shape.sides]

@@ -1,4 +1,4 @@
-"""Operators' common part: epilogues, checks of parameters, and where their templates come from."""
+"""Common code of operators: epilogues, checks of parameters, templates from rules, activations in NumPy."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ Config = Mapping[str, Any]
 
 def epilogue(c: Tensor, p: TileProblem, axis: int, bias: Tensor | None = None, alpha: Expr | None = None,
              d: Tensor | None = None, beta: Expr | None = None) -> Tensor:  # fmt: skip
-    """The epilogue of sums (``nn.bias_act``), and the result in the type of such products."""
+    """Result of sums ``c``: scaled, bias and activation added (``nn.bias_act``), converted to the result type of
+    ``p.dtype``.
+    """
     converts = p.wide == "float32"
     name = "epilogue" if converts else "out"
     out = nn.bias_act(c, bias, p.act, axis=axis, name=name, alpha=alpha, d=d, beta=beta)
@@ -38,7 +40,7 @@ def epilogue(c: Tensor, p: TileProblem, axis: int, bias: Tensor | None = None, a
 
 
 def positive(params: Mapping[str, Any], names: Sequence[str]) -> None:
-    """Refuse extents that are not ints >= 1, by name."""
+    """Raise DeclarationError ``ops.extent`` unless each named parameter is an int >= 1."""
     for name in names:
         v = params[name]
         if isinstance(v, bool) or not isinstance(v, int) or v < 1:
@@ -46,7 +48,7 @@ def positive(params: Mapping[str, Any], names: Sequence[str]) -> None:
 
 
 def need_precision(op: str, precision: str, dtype: str) -> None:
-    """Refuse what names no precision, or one of products that are not of float32."""
+    """Raise DeclarationError unless ``precision`` is known, and "fp32" for types other than float32."""
     need_choice("precision", precision, PRECISIONS)
     if precision != "fp32" and dtype != "float32":
         message = f"precision={precision!r} is of products of float32, not of {dtype}"
@@ -54,12 +56,14 @@ def need_precision(op: str, precision: str, dtype: str) -> None:
 
 
 def added_type(dtype: str) -> str:
-    """The type of what is added to such results: theirs, where that is a float; else that of the operands."""
+    """dtype of bias and residual: the result's type for float results, else the operands' type."""
     return result_type(dtype) if is_float(dtype) else dtype
 
 
 def out_dtype(dtype: str, act: str | None = None) -> Any:
-    """The NumPy type of results: of whole numbers as well, unless the activation gives others."""
+    """NumPy dtype of the reference's result: the declared one; float64 for integers with an activation other than
+    relu.
+    """
     from tensorir.interp.numbers import numpy_dtype
 
     kind = result_type(dtype)
@@ -67,18 +71,17 @@ def out_dtype(dtype: str, act: str | None = None) -> Any:
 
 
 Named = Iterable[tuple[str, Template]]
-"""Templates, one after another."""
+"""(name, template) pairs."""
 
 
 TILED = {"tile", "rows", "terms", "tensor", "winograd"}
-"""Words of the names of templates that suit products, and convolutions."""
+"""Words in names of templates made for products and convolutions."""
 
 
 def tiled(out: Tensor, wishes: Wishes, known: Sequence[str] = ()) -> Templates:
-    """The templates of rules that tile a definition, or go through its rows or terms; all that rules make, where there
-    are none of these.
+    """Templates of ``out`` from rules that tile, or reduce rows or terms; all templates of rules if there are none.
 
-    known: names of some for CPUs; to load a kernel that one of these made, no rule is asked
+    known: names of CPU templates that are created without running rules, to load kernels of theirs
     """
     ruled = Ruled(out, wishes)
 
@@ -87,9 +90,9 @@ def tiled(out: Tensor, wishes: Wishes, known: Sequence[str] = ()) -> Templates:
 
 
 class Ruled:
-    """The templates that rules make of a definition, for one target or for a kind of them.
+    """Templates that rules make for a definition, by target or by kind of target ("cpu", "gpu").
 
-    words: by the kind of target, those of which the name of a template of ``tiled`` has one
+    words: kind -> words one of which a template's name must contain; ``TILED`` by default
     """
 
     def __init__(self, out: Tensor, wishes: Wishes, words: Mapping[str, set[str]] | None = None) -> None:
@@ -104,7 +107,9 @@ class Ruled:
         return lambda kind, target: on(target or FULL_TARGETS[kind])
 
     def tiled(self, kind: str, target: Target | None = None) -> Mapping[str, Template]:
-        """Those that suit products; all, where there are none of these."""
+        """Name -> template for a target (for any target of the kind if None), restricted to suitable names; all if none
+        suits.
+        """
         key = kind, target, target.name if target else ""
         if key not in self._tiled:
             self._tiled[key] = self._suiting(self.words.get(kind, TILED), self._made(kind, target))
@@ -128,7 +133,7 @@ class Ruled:
         return OneByOne(each, named)
 
     def later(self, name: str) -> Template:
-        """The template of a name for CPUs; rules are asked when it schedules something, or its space is made."""
+        """CPU template of name ``name`` that runs the rules when it first schedules, or when its space is needed."""
 
         def schedule(s: BaseSchedule, config: Config) -> Any:
             return self.tiled("cpu", s.target)[name].function(s, dict(config))
@@ -140,16 +145,14 @@ class Ruled:
 
 
 def those(wanted: Callable[[str], bool], templates: Mapping[str, Template]) -> Named:
-    """The templates of such names; all, where there are none."""
+    """(name, template) pairs whose name ``wanted`` accepts; all pairs if there are none."""
     found = (named for named in templates.items() if wanted(named[0]))
     first = next(found, None)
     return templates.items() if first is None else itertools.chain([first], found)
 
 
 def fastest(templates: Named, target: Target) -> str:
-    """The name of the template whose configuration to start from is expected to take least; of the first one, where
-    nobody can tell.
-    """
+    """Name of the template whose default has the least modelled time; the first name if there is no model."""
     found = dict(templates)
     return min(found, key=lambda name: _expected(found[name], target))
 
@@ -160,13 +163,13 @@ def _expected(template: Template, target: Target) -> float:
 
 
 def flags(params: Mapping[str, Any], names: Sequence[str]) -> None:
-    """Refuse switches that are neither True nor False: a 0 or an array would be taken for one."""
+    """Raise DeclarationError unless each named parameter is True or False; 0, 1 and arrays are refused."""
     for name in names:
         need_bool(name, params[name])
 
 
 def exact(dtype: str, *arrays: np.ndarray) -> list[np.ndarray]:
-    """Arrays of ``dtype`` in float64, whole numbers in int64: what a reference computes in."""
+    """Arrays of dtype ``dtype`` converted for a reference: floats to float64, integers to int64."""
     return [np.asarray(x).astype(np.float64 if is_float(dtype) else np.int64) for x in arrays]
 
 
@@ -181,6 +184,6 @@ _ACTIVATIONS: dict[str | None, Callable[[np.ndarray], np.ndarray]] = {
 
 
 def activate(y: np.ndarray, act: str | None) -> np.ndarray:
-    """An activation in NumPy."""
+    """Activation ``act`` of ``y`` in NumPy; None is the identity."""
     with np.errstate(over="ignore"):  # far below 0: 1 / inf is 0
         return np.asarray(_ACTIVATIONS[act](y))

@@ -1,4 +1,4 @@
-"""conv2d and its gradients: what they are, and what they compute in NumPy."""
+"""Workloads of 2-D convolutions and their gradients, with references in NumPy."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ from tensorir.target import Target
 from tensorir.tune.template import OneByOne
 
 DEFAULTS = dict(residual=False, prepack=False, max_error=1e-4, precision="fp32")
-"""Options that a workload is only named by where they are not these."""
+"""Options omitted from a workload's name when they have these values."""
 LOADED_ALONE = ("cpu_tile_column", "cpu_tile_strip")
-"""Templates of rules that convolutions have which are products: to load what these made, no rule is asked."""
+"""CPU templates that are created without running rules, to load kernels of theirs."""
 FEWEST_CHANNELS = 4
-"""Channels of a group from which on it is a product."""
+"""Least channels of a group to treat it as a matrix product."""
 WAYS = ("cpu_tile_column", "cpu_tile_turned", "cpu_tile_registers")
-"""Ways to walk a sum, of which models tell what is fastest on a target."""
+"""CPU templates that are compared by modelled time to choose the default."""
 SIDES = {"x": ("n", "c", "h", "w"), "w": ("k", "cg", "r", "s"), "y": ("n", "k", "p", "q")}
-"""Extents of image, filter and result, in the order of NCHW."""
+"""Dimensions of image x, filter w and result y, in the order of NCHW."""
 PRODUCTS = {"y": ("xw", "ncpq, kc -> nkpq"), "x": ("yw", "nkpq, kc -> ncpq"), "w": ("xy", "ncpq, nkpq -> kc")}
-"""Products among image x, filter w and result y: the one made -> the two multiplied, and their axes at one tap."""
+"""Result among image x, filter w and result y -> (its operands, einsum of them at one tap)."""
 
 
 @plain_ints
@@ -57,17 +57,17 @@ def conv2d(n: int = 1, c: int = 64, h: int = 56, w: int = 56, k: int = 64, r: in
            pad: object = 0, dilation: object = 1, groups: int = 1, layout: str = "NCHW", dtype: str = "float32",
            bias: bool = False, act: str | None = None, residual: bool = False, prepack: bool = False,
            max_error: float = 1e-4, precision: str = "fp32") -> Workload:  # fmt: skip
-    """A 2-D convolution whose kernel adds bias and residual and applies an activation; see ``nn.conv2d`` for shapes.
+    """Workload of a 2-D convolution with bias, residual and activation in one kernel; shapes as in ``nn.conv2d``.
 
-    dtype:     of x and w; that of the result follows as in ``matmul``
-    stride, pad, dilation: as of ``nn.conv2d``, or as text: "2x1", "0x1x2x1". Where rows and columns differ, or the
-               zeros at two ends of one, templates are those of ``tir.auto``
-    Arguments: x, w, then bias (k,) and a residual of the result's shape as far as they are asked for.
-    prepack:   the weights are constants: what only depends on them is packed ahead, once for all launches
-    max_error: error relative to the largest output that an algorithm may have (Winograd's grows with its tiles)
-    precision: of products of float32 on GPUs, as in ``matmul``: "fp32", "tf32" or "3xtf32"
+    dtype:     of x and w; the result's type follows as in ``matmul``
+    stride, pad, dilation: as in ``nn.conv2d``, or as text: "2x1", "0x1x2x1". Templates are those of ``tir.auto`` if
+    rows and columns differ, or padding before and after
+    prepack:   True if the weights are constants: they are packed ahead of time, once for all launches
+    max_error: maximum error of an algorithm relative to the largest output (Winograd's grows with its tiles)
+    precision: of float32 products on GPUs, as in ``matmul``: "fp32", "tf32" or "3xtf32"
 
-    Raises DeclarationError naming the parameter that does not fit.
+    Arguments: x, w, then bias (k,) and a residual of the result's shape if enabled.
+    Raises DeclarationError with the name of the illegal parameter.
     """
     given = dict(n=n, c=c, h=h, w=w, k=k, r=r, s=s, **_geometry(stride, pad, dilation), groups=groups,
                  layout=layout, dtype=dtype_of(dtype).name, bias=bias, act=act, residual=residual, prepack=prepack,
@@ -90,9 +90,9 @@ def conv2d_backward_data(n: int = 1, c: int = 64, h: int = 56, w: int = 56, k: i
                          stride: object = 1, pad: object = 0, dilation: object = 1,
                          groups: int = 1, layout: str = "NCHW",
                          dtype: str = "float32", precision: str = "fp32") -> Workload:  # fmt: skip
-    """The gradient of a convolution with respect to its image; the parameters are those of ``conv2d``.
+    """Workload of a convolution's gradient with respect to its image; parameters as in ``conv2d``.
 
-    Arguments: dy, w; see ``nn.conv2d_backward_data``. Raises DeclarationError naming the parameter that does not fit.
+    Arguments: dy, w; see ``nn.conv2d_backward_data``. Raises DeclarationError with the name of the illegal parameter.
     """
     given = dict(n=n, c=c, h=h, w=w, k=k, r=r, s=s, **_geometry(stride, pad, dilation), groups=groups,
                  layout=layout, dtype=dtype_of(dtype).name, precision=precision)  # fmt: skip
@@ -108,9 +108,9 @@ def conv2d_backward_weight(n: int = 1, c: int = 64, h: int = 56, w: int = 56, k:
                            stride: object = 1, pad: object = 0, dilation: object = 1,
                            groups: int = 1, layout: str = "NCHW",
                            dtype: str = "float32", precision: str = "fp32") -> Workload:  # fmt: skip
-    """The gradient of a convolution with respect to its filter; the parameters are those of ``conv2d``.
+    """Workload of a convolution's gradient with respect to its filter; parameters as in ``conv2d``.
 
-    Arguments: x, dy; see ``nn.conv2d_backward_weight``. Raises DeclarationError naming the parameter that does not fit.
+    Arguments: x, dy; see ``nn.conv2d_backward_weight``. Raises DeclarationError with the name of the illegal parameter.
     """
     given = dict(n=n, c=c, h=h, w=w, k=k, r=r, s=s, **_geometry(stride, pad, dilation), groups=groups,
                  layout=layout, dtype=dtype_of(dtype).name, precision=precision)  # fmt: skip
@@ -130,7 +130,7 @@ def _how(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _declared(given: Mapping[str, Any]) -> tuple[Conv, Tensor]:
-    """A convolution of checked parameters, and its sums."""
+    """(shape, sums) of a convolution with checked parameters."""
     need_precision("conv2d", given["precision"], given["dtype"])
     positive(given, ("n", "c", "h", "w", "k", "r", "s"))
     nn.need_layout(given["layout"])
@@ -147,7 +147,7 @@ def _declared(given: Mapping[str, Any]) -> tuple[Conv, Tensor]:
 
 
 def _operand(name: str, shape: Conv) -> Tensor:
-    """The image, the filter or the gradient of the result, as it is declared."""
+    """Placeholder of the image ("x"), the filter ("w"), or the gradient of the result ("dy")."""
     first, second, *pixels = (getattr(shape, v) for v in SIDES[name[-1]])
     order = (first, second, *pixels) if shape.nchw else (first, *pixels, second)
     return placeholder(order, shape.dtype, name=name)
@@ -190,9 +190,7 @@ def _workload(name: str, out: Tensor, shape: Conv, given: Mapping[str, Any], mad
 
 
 def _begins_with(shape: Conv, ruled: Mapping[str, Template], target: Target) -> str:
-    """The template to begin with on a target: the first one, or the fastest where a sum can be walked in several ways,
-    of which one in groups or across takes what an operand is stored like.
-    """
+    """Name of the default CPU template: the fastest of ``WAYS`` by modelled time, else the first template."""
     narrow = max(shape.cg, shape.kg) < FEWEST_CHANNELS
     ways = {} if narrow else {name: ruled[name] for name in WAYS if name in ruled}
     if len(ways) < 2:
@@ -202,14 +200,14 @@ def _begins_with(shape: Conv, ruled: Mapping[str, Template], target: Target) -> 
 
 
 def _in_groups(shape: Conv) -> bool:
-    """True when a convolution is one in groups, or of a single channel to a single one, which is as if it were."""
+    """True for several groups, and for one input and one output channel, which are scheduled like a group."""
     return shape.groups > 1 or shape.c == shape.k == 1
 
 
 def reference(shape: Conv, made: str, *arrays: np.ndarray) -> np.ndarray:
-    """A convolution ("y"), or its gradient with respect to "x" or "w", in float64 (integers exactly), tap by tap.
+    """A convolution ("y"), or its gradient with respect to "x" or "w", in NumPy: float64, integers exactly, tap by tap.
 
-    arrays: as workloads take them: the two others, then bias and residual as far as used
+    arrays: the workload's arguments: both operands, then bias and residual if used
     """
     kind, (others, product) = np.float64 if is_float(shape.dtype) else np.int64, PRODUCTS[made]
     rows, columns = shape.sides
@@ -232,7 +230,7 @@ def reference(shape: Conv, made: str, *arrays: np.ndarray) -> np.ndarray:
 
 
 def _meetings(shape: Conv) -> Iterator[dict[str, tuple[Any, ...]]]:
-    """For each group and tap, the parts of the padded image, of the filter and of the result that meet."""
+    """For each group and tap: slices of padded image, filter and result that are multiplied."""
     every, (rows, columns) = slice(None), shape.sides
 
     def met(side: WindowAxis, tap: int, results: int) -> slice:

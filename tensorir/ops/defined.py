@@ -1,6 +1,6 @@
-"""Operators that ``nn`` defines and nobody has scheduled by hand: their templates are those of ``tir.auto``.
+"""Workloads of ``nn`` operators without hand-written templates; they are scheduled by ``tir.auto``.
 
-A shape is text such as "4096x1024", as the command line has it, a tuple of ints, or an int.
+A shape is text such as "4096x1024", as on the command line, a tuple of ints, or an int.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def _extents(name: str, given: Shape) -> tuple[int, ...]:
 
 def _work(name: str, define: Callable[..., Tensor], shapes: Mapping[str, Shape], dtype: str,
           indices: Sequence[str] = (), **params: object) -> Workload:  # fmt: skip
-    """The workload of a definition of tensors of such shapes; those of ``indices`` are int32."""
+    """Workload of ``define`` applied to placeholders of the given shapes; those named in ``indices`` are int32."""
     sizes, kind = {n: _extents(n, s) for n, s in shapes.items()}, dtype_of(dtype).name
     made = define(*(placeholder(s, "int32" if n in indices else kind, name=n) for n, s in sizes.items()))
     said = {n: "x".join(map(str, s)) for n, s in sizes.items()}
@@ -41,19 +41,19 @@ def _work(name: str, define: Callable[..., Tensor], shapes: Mapping[str, Shape],
 
 @plain_ints
 def softmax(x: Shape = "128x512", axis: int = -1, dtype: str = "float32") -> Workload:
-    """``nn.softmax`` of a tensor of this shape along an axis."""
+    """Workload of ``nn.softmax`` along ``axis`` of a tensor of shape ``x``."""
     return _work("softmax", lambda x: nn.softmax(x, axis), {"x": x}, dtype, axis=axis)
 
 
 @plain_ints
 def log_softmax(x: Shape = "128x512", axis: int = -1, dtype: str = "float32") -> Workload:
-    """``nn.log_softmax`` of a tensor of this shape along an axis."""
+    """Workload of ``nn.log_softmax`` along ``axis`` of a tensor of shape ``x``."""
     return _work("log_softmax", lambda x: nn.log_softmax(x, axis), {"x": x}, dtype, axis=axis)
 
 
 @plain_ints
 def layer_norm(x: Shape = "128x512", dtype: str = "float32") -> Workload:
-    """``nn.layer_norm`` over the last axis, with a factor and a bias for each element."""
+    """Workload of ``nn.layer_norm`` over the last axis, with weight and bias per element."""
     row = _extents("x", x)[-1:]
     define = lambda x, weight, bias: nn.layer_norm(x, row, weight, bias)  # noqa: E731
     return _rows("layer_norm", define, x, ("weight", "bias"), dtype)
@@ -61,7 +61,7 @@ def layer_norm(x: Shape = "128x512", dtype: str = "float32") -> Workload:
 
 @plain_ints
 def rms_norm(x: Shape = "128x512", dtype: str = "float32") -> Workload:
-    """``nn.rms_norm`` over the last axis, with a factor for each element."""
+    """Workload of ``nn.rms_norm`` over the last axis, with a weight per element."""
     row = _extents("x", x)[-1:]
     return _rows("rms_norm", lambda x, weight: nn.rms_norm(x, row, weight), x, ("weight",), dtype)
 
@@ -72,7 +72,7 @@ def _rows(name: str, define: Callable[..., Tensor], x: Shape, more: Sequence[str
 
 
 def _typed(work: Workload, *inputs: str) -> Workload:
-    """The same, remade from the shapes that are typed: others follow from them."""
+    """``work`` with only the shapes of ``inputs`` in its origin; the others are derived from them."""
     assert work.origin is not None
     kept = {k: v for k, v in work.origin.options.items() if k in inputs or not isinstance(v, str) or k == "dtype"}
     work.origin = type(work.origin)("ops", work.name, kept)
@@ -81,7 +81,7 @@ def _typed(work: Workload, *inputs: str) -> Workload:
 
 @plain_ints
 def batch_norm(x: Shape = "1x64x56x56", dtype: str = "float32") -> Workload:
-    """``nn.batch_norm`` of channels by given means and variances, with a factor and a bias for each channel."""
+    """Workload of ``nn.batch_norm`` in inference: mean, variance, weight and bias per channel are arguments."""
     channels = _extents("x", x)[1:2]
     shapes = {"x": x, **dict.fromkeys(("mean", "var", "weight", "bias"), channels)}
     return _typed(_work("batch_norm", nn.batch_norm, shapes, dtype), "x")
@@ -89,51 +89,51 @@ def batch_norm(x: Shape = "1x64x56x56", dtype: str = "float32") -> Workload:
 
 @plain_ints
 def group_norm(x: Shape = "1x64x56x56", groups: int = 8, dtype: str = "float32") -> Workload:
-    """``nn.group_norm`` of groups of channels."""
+    """Workload of ``nn.group_norm`` with ``groups`` groups of channels."""
     return _work("group_norm", lambda x: nn.group_norm(x, groups), {"x": x}, dtype, groups=groups)
 
 
 @plain_ints
 def relu(x: Shape = "128x512", dtype: str = "float32") -> Workload:
-    """``nn.relu`` of each element."""
+    """Workload of elementwise ``nn.relu``."""
     return _work("relu", nn.relu, {"x": x}, dtype)
 
 
 @plain_ints
 def gelu(x: Shape = "128x512", dtype: str = "float32") -> Workload:
-    """``nn.gelu`` of each element, by the error function."""
+    """Workload of elementwise ``nn.gelu``, by the error function."""
     return _work("gelu", nn.gelu, {"x": x}, dtype)
 
 
 @plain_ints
 def silu(x: Shape = "128x512", dtype: str = "float32") -> Workload:
-    """``nn.silu`` of each element."""
+    """Workload of elementwise ``nn.silu``."""
     return _work("silu", nn.silu, {"x": x}, dtype)
 
 
 @plain_ints
 def sigmoid(x: Shape = "128x512", dtype: str = "float32") -> Workload:
-    """``nn.sigmoid`` of each element."""
+    """Workload of elementwise ``nn.sigmoid``."""
     return _work("sigmoid", nn.sigmoid, {"x": x}, dtype)
 
 
 @plain_ints
 def cumsum(x: Shape = "128x512", axis: int = -1, dtype: str = "float32") -> Workload:
-    """``nn.cumsum`` along an axis."""
+    """Workload of ``nn.cumsum`` along ``axis`` of a tensor of shape ``x``."""
     return _work("cumsum", lambda x: nn.cumsum(x, axis), {"x": x}, dtype, axis=axis)
 
 
 @plain_ints
 def max_pool2d(x: Shape = "1x64x56x56", window: object = 3, stride: object = 2, pad: object = 1, dtype: str = "float32"
                ) -> Workload:  # fmt: skip
-    """``nn.max_pool2d`` by windows; window, stride and pad may differ by rows and columns: "3x2"."""
+    """Workload of ``nn.max_pool2d``; window, stride and pad may differ for rows and columns: "3x2"."""
     return _pooled("max_pool2d", nn.max_pool2d, x, window, stride, pad, dtype)
 
 
 @plain_ints
 def avg_pool2d(x: Shape = "1x64x56x56", window: object = 2, stride: object = 2, pad: object = 0, dtype: str = "float32"
                ) -> Workload:  # fmt: skip
-    """``nn.avg_pool2d`` by windows, as ``max_pool2d``."""
+    """Workload of ``nn.avg_pool2d``; parameters as in ``max_pool2d``."""
     return _pooled("avg_pool2d", nn.avg_pool2d, x, window, stride, pad, dtype)
 
 
@@ -150,34 +150,34 @@ def _pooled(name: str, define: Callable[..., Tensor], x: Shape, window: object, 
 
 @plain_ints
 def adaptive_avg_pool2d(x: Shape = "1x64x56x56", size: int = 1, dtype: str = "float32") -> Workload:
-    """``nn.adaptive_avg_pool2d`` to so many rows and columns."""
+    """Workload of ``nn.adaptive_avg_pool2d`` to ``size`` rows and columns."""
     return _work("adaptive_avg_pool2d", lambda x: nn.adaptive_avg_pool2d(x, size), {"x": x}, dtype, size=size)
 
 
 @plain_ints
 def linear(x: Shape = "128x256", w: Shape = "512x256", dtype: str = "float32") -> Workload:
-    """``nn.linear``: x (…, in) by w (out, in)."""
+    """Workload of ``nn.linear``: x (…, in) by w (out, in)."""
     return _work("linear", nn.linear, {"x": x, "w": w}, dtype)
 
 
 @plain_ints
 def conv1d(x: Shape = "1x64x128", w: Shape = "64x64x3", stride: object = 1, pad: object = 0, dilation: object = 1,
            groups: int = 1, dtype: str = "float32") -> Workload:  # fmt: skip
-    """``nn.conv1d``: x (N, C, W) by w (K, C/groups, S)."""
+    """Workload of ``nn.conv1d``: x (N, C, W) by w (K, C/groups, S)."""
     return _convolution("conv1d", nn.conv1d, x, w, dtype, groups, stride=stride, pad=pad, dilation=dilation)
 
 
 @plain_ints
 def conv3d(x: Shape = "1x16x8x14x14", w: Shape = "16x16x3x3x3", stride: object = 1, pad: object = 0,
            dilation: object = 1, groups: int = 1, dtype: str = "float32") -> Workload:  # fmt: skip
-    """``nn.conv3d``: x (N, C, D, H, W) by w (K, C/groups, T, R, S)."""
+    """Workload of ``nn.conv3d``: x (N, C, D, H, W) by w (K, C/groups, T, R, S)."""
     return _convolution("conv3d", nn.conv3d, x, w, dtype, groups, stride=stride, pad=pad, dilation=dilation)
 
 
 @plain_ints
 def conv_transpose2d(x: Shape = "1x64x14x14", w: Shape = "64x32x4x4", stride: object = 1, pad: object = 0,
                      dilation: object = 1, groups: int = 1, dtype: str = "float32") -> Workload:  # fmt: skip
-    """``nn.conv_transpose2d``: x (N, C, H, W) by w (C, K/groups, R, S)."""
+    """Workload of ``nn.conv_transpose2d``: x (N, C, H, W) by w (C, K/groups, R, S)."""
     how = dict(stride=stride, pad=pad, dilation=dilation)
     return _convolution("conv_transpose2d", nn.conv_transpose2d, x, w, dtype, groups, **how)
 
@@ -191,7 +191,7 @@ def _convolution(name: str, define: Callable[..., Tensor], x: Shape, w: Shape, d
 
 @plain_ints
 def embedding(indices: Shape = "128", weight: Shape = "1000x512", dtype: str = "float32") -> Workload:
-    """``nn.embedding``: rows of ``weight`` (rows, width) by int32 indices."""
+    """Workload of ``nn.embedding``: rows of ``weight`` (rows, width) selected by int32 ``indices``."""
     shapes = {"indices": indices, "weight": weight}
     return _work("embedding", nn.embedding, shapes, dtype, indices=("indices",))
 
@@ -199,6 +199,6 @@ def embedding(indices: Shape = "128", weight: Shape = "1000x512", dtype: str = "
 @plain_ints
 def attention(q: Shape = "1x8x128x64", k: Shape = "1x8x128x64", causal: bool = False, dtype: str = "float32"
               ) -> Workload:  # fmt: skip
-    """``nn.attention`` of queries (batch, heads, places, width) to keys and values of the shape of k."""
+    """Workload of ``nn.attention``: queries (batch, heads, length, width), keys and values of shape ``k``."""
     define = lambda q, k, v: nn.attention(q, k, v, causal=causal)  # noqa: E731
     return _typed(_work("attention", define, {"q": q, "k": k, "v": k}, dtype, causal=causal), "q", "k")

@@ -1,7 +1,7 @@
-"""Nodes of an ONNX model as workloads of ``tensorir.ops``: which node is which, and why others are none.
+"""ONNX nodes matched to workloads of ``tensorir.ops``: matches, and reasons why other nodes stay as they are.
 
-A node becomes a workload where its shapes are known and the operator says exactly the same. Nodes after it that alone
-read it may become its epilogue: an Add, then an activation. Nothing here chooses a kernel.
+A node matches if its shapes are known and an operator computes exactly the same. A following Add and activation become
+its epilogue if they are the only readers. Kernels are chosen elsewhere.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from tensorir.api.workload import Workload
 
 DTYPES = {1: "float32", 10: "float16", 11: "float64"}
-"""``onnx.TensorProto.DataType`` -> dtype, of what is taken."""
+"""``onnx.TensorProto.DataType`` -> dtype, of the supported types."""
 ACTIVATIONS = {"Relu": "relu", "Sigmoid": "sigmoid", "Tanh": "tanh", "Gelu": "gelu"}
-"""Operator -> ``act`` of a workload."""
+"""ONNX operator -> ``act`` of a workload."""
 _KNOWN_NODES = ("Conv", "Gemm", "MatMul")
 _SMALL_ELEMENTS = 1024  # elements of an initializer that shapes may be computed from
 
@@ -31,7 +31,7 @@ Shape = tuple[int, ...]
 
 
 class _Other(Exception):  # the answer of a function, not a failure
-    """The node is no workload: the code of the reason, and the reason."""
+    """Raised for a node that matches no workload: error code and reason."""
 
     def __init__(self, code: str, why: str) -> None:
         super().__init__(why)
@@ -40,7 +40,7 @@ class _Other(Exception):  # the answer of a function, not a failure
 
 @dataclass(frozen=True)
 class OnnxTensor:
-    """A value of the graph: its ONNX type and shape; -1 for an extent that is not known."""
+    """A value of an ONNX graph: element type as ONNX number, and shape with -1 for unknown extents."""
 
     type: int
     shape: Shape
@@ -52,13 +52,13 @@ class OnnxTensor:
 
 @dataclass(frozen=True)
 class Match:
-    """A node that is a workload.
+    """A node that a workload can replace.
 
-    op, params: of ``tensorir.ops``
-    node:       its number in the graph
-    inputs:     names and shapes in the graph, in the order of the workload's arguments
-    output:     name and shape in the graph
-    taken:      numbers of the nodes after it that are part of it
+    op, params: operator of ``tensorir.ops`` and its parameters
+    node:       index of the node in the graph
+    inputs:     names and shapes of graph values, in the order of the workload's arguments
+    output:     name and shape of the graph value
+    taken:      indices of following nodes that become its epilogue
     """
 
     op: str
@@ -76,7 +76,7 @@ class Match:
 
 @dataclass(frozen=True)
 class Left:
-    """A node that stays as it is, and why: a code of the catalogue, and words."""
+    """A node that stays as it is, with the error code and the reason."""
 
     node: int
     code: str
@@ -85,7 +85,7 @@ class Left:
 
 @dataclass
 class OnnxGraph:
-    """Facts of a model's main graph: ``values`` by name; the number of readers of each, and the last of them.
+    """A model's main graph: value name -> type and shape, number of readers, index of the last reader.
 
     constants: names of weights that no caller can replace
     """
@@ -102,7 +102,7 @@ class OnnxGraph:
         return nodes
 
     def tensor(self, name: str) -> OnnxTensor:
-        """The value of that name, with all extents known."""
+        """Type and shape of the value ``name``; raises _Other if an extent is unknown."""
         found = self.values.get(name)
         if found is None:
             raise _Other("onnx.shape", f"the shape of {name} is not known")
@@ -113,9 +113,9 @@ class OnnxGraph:
 
 
 def graph_of(model: Any, dims: Mapping[str, int] | None = None) -> OnnxGraph:
-    """The main graph of a model with the shapes that follow from those of its inputs.
+    """The main graph of a model, with all inferred shapes.
 
-    dims: sizes of symbolic extents by their names; the model's own inputs and outputs get them too
+    dims: symbolic extent -> size; written into the model's inputs and outputs as well
     """
     fix_dims(model, dims or {})
     values = _inferred(model)
@@ -130,7 +130,7 @@ def graph_of(model: Any, dims: Mapping[str, int] | None = None) -> OnnxGraph:
 
 
 def fix_dims(model: Any, dims: Mapping[str, int]) -> set[str]:
-    """Write sizes for symbolic extents of inputs and outputs; the names that were there."""
+    """Replace symbolic extents of inputs, outputs and values by sizes in place; return all symbolic names found."""
     met = set()
     for value in (*model.graph.input, *model.graph.output, *model.graph.value_info):
         for dim in value.type.tensor_type.shape.dim:
@@ -142,7 +142,9 @@ def fix_dims(model: Any, dims: Mapping[str, int]) -> set[str]:
 
 
 def candidates(graph: OnnxGraph) -> Iterator[tuple[int, list[Match] | Left]]:
-    """For each node of an operator that can be one: its workloads, the one that does most first; or why it is none."""
+    """(node index, matches or ``Left``) of each Conv, Gemm and MatMul node; the match with the longest epilogue
+    first.
+    """
     for number, node in enumerate(graph.nodes):
         if node.domain not in ("", "ai.onnx") or node.op_type not in _KNOWN_NODES:
             continue
@@ -154,13 +156,13 @@ def candidates(graph: OnnxGraph) -> Iterator[tuple[int, list[Match] | Left]]:
 
 
 def others(graph: OnnxGraph) -> Counter[str]:
-    """The number of nodes of each operator that is never replaced."""
+    """Operator -> number of its nodes, for operators that are never replaced."""
     names = ((n.domain, n.op_type) for n in graph.nodes)
     return Counter(f"{d}::{op}" if d else op for d, op in names if d not in ("", "ai.onnx") or op not in _KNOWN_NODES)
 
 
 def _need_valid(graph: OnnxGraph, node: Any) -> None:
-    """Refuse what is no node by ONNX's own rules: how many inputs and outputs, which attributes of which types."""
+    """Raise _Other unless the node conforms to ONNX: number of inputs and outputs, names and types of attributes."""
     from onnx import checker
 
     context = type(checker.DEFAULT_CONTEXT)()
@@ -174,7 +176,7 @@ def _need_valid(graph: OnnxGraph, node: Any) -> None:
 
 
 def _possible(matches: Iterable[Match]) -> Iterator[Match]:
-    """Those that are workloads; _Other with what the first is refused for where none is."""
+    """The matches whose workload can be declared; raises _Other with the first error if none can."""
     refused: TensorIRError | None = None
     found = 0
     for match in matches:
@@ -201,14 +203,14 @@ def _matches(graph: OnnxGraph, number: int) -> Iterator[Match]:
 
 
 def _packings(graph: OnnxGraph, match: Match) -> Iterator[Match]:
-    """The match with weights that are packed once, where they are constants; and as it is."""
+    """The match with constant weights packed ahead of time, if they are constants, then the match itself."""
     if match.inputs[1][0] in graph.constants:
         yield replace(match, params={**match.params, "prepack": True})
     yield match
 
 
 def _after(graph: OnnxGraph, match: Match) -> tuple[int, Any] | None:
-    """The node that alone reads the result."""
+    """(index, node) of the only reader of the match's result; None if there are several, or it is of another domain."""
     value = match.output[0]
     if graph.readers[value] != 1 or value not in graph.reader:
         return None
@@ -218,7 +220,7 @@ def _after(graph: OnnxGraph, match: Match) -> tuple[int, Any] | None:
 
 
 def _with_added(graph: OnnxGraph, match: Match) -> Match | None:
-    """The match with an Add after it: of a bias, or of a tensor of the same shape."""
+    """The match extended by a following Add of a bias, or of a residual of equal shape; None if there is none."""
     number, node = _after(graph, match) or (0, None)
     if node is None or node.op_type != "Add":
         return None
@@ -240,7 +242,7 @@ def _with_added(graph: OnnxGraph, match: Match) -> Match | None:
 
 
 def _with_activation(graph: OnnxGraph, match: Match) -> Match | None:
-    """The match with an activation after it."""
+    """The match extended by a following activation; None if there is none."""
     number, node = _after(graph, match) or (0, None)
     act = None if node is None else ACTIVATIONS.get(node.op_type)
     if node is None or act is None or _attributes(node).get("approximate", b"none") != b"none":
@@ -280,7 +282,7 @@ def _conv(graph: OnnxGraph, number: int, node: Any) -> Match:
 
 def _pads(given: Mapping[str, Any], sizes: Shape, taps: Shape, strides: Sequence[int], dilations: Sequence[int]
           ) -> list[int]:  # fmt: skip
-    """Zeros before rows and columns, then after them."""
+    """[rows before, columns before, rows after, columns after]: numbers of padding zeros."""
     automatic = given.get("auto_pad", b"NOTSET").decode()
     if automatic in ("NOTSET", ""):
         pads = list(given.get("pads", (0, 0, 0, 0)))
@@ -338,7 +340,7 @@ def _gemm(graph: OnnxGraph, number: int, node: Any) -> Match:
 
 
 def _bias(graph: OnnxGraph, node: Any, place: int, extent: int) -> tuple[tuple[str, Shape], ...]:
-    """The addend along the last dimension of a product, or for the channels of a convolution; empty for nothing."""
+    """((name, shape),) of the bias input; () if there is none. Raises _Other for other shapes than (extent,)."""
     if len(node.input) <= place or not node.input[place]:
         return ()
     name = node.input[place]
@@ -375,7 +377,7 @@ def _text(shape: Shape) -> str:
 
 
 def _captured(node: Any) -> Iterator[str]:
-    """Names that graphs inside a node read."""
+    """Names of values read by subgraphs of a node."""
     for a in node.attribute:
         for inner in (a.g, *a.graphs):
             for each in inner.node:
@@ -385,7 +387,7 @@ def _captured(node: Any) -> Iterator[str]:
 
 
 def domains(graph: Any) -> Iterator[str]:
-    """Domains of the nodes of a graph, and of those inside of them."""
+    """Domains of all nodes of a graph, subgraphs included."""
     for node in graph.node:
         yield node.domain
         for a in node.attribute:
@@ -394,7 +396,9 @@ def domains(graph: Any) -> Iterator[str]:
 
 
 def _inferred(model: Any) -> dict[str, OnnxTensor]:
-    """All values whose type is known. Weights are left out of what is inferred from: models may be large."""
+    """Value name -> type and shape, by ONNX shape inference; large weights are left out of its input, since models may
+    exceed its limit.
+    """
     import onnx
 
     try:
@@ -408,7 +412,7 @@ def _inferred(model: Any) -> dict[str, OnnxTensor]:
 
 
 def _without_weights(model: Any) -> Any:
-    """The model with inputs of the same types in place of large initializers."""
+    """A copy of the model with graph inputs in place of large initializers."""
     import onnx
 
     light = onnx.ModelProto(ir_version=max(model.ir_version, 4), opset_import=model.opset_import,

@@ -1,4 +1,4 @@
-"""The operators as they describe themselves: each is a row here, a definition, and a file that makes its workloads."""
+"""Table of all operators for the command line and for workloads: name, defining module, shape grammar, flags."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ FLAGS = {
         Flag("precision", "choice", "of products of float32 on GPUs", choices=("fp32", "tf32", "3xtf32")),
     )
 }
-"""Every flag, in the order of help texts."""
+"""Flag name -> flag, in the order of help texts."""
 
 _GEOMETRY = ("stride", "pad", "dilation", "groups", "layout")
 _TYPES = ("dtype", "precision")
@@ -43,7 +43,7 @@ _POOLED = ("window", "stride", "pad")
 
 
 def _defined(name: str, example: str, *flags: str, typed: tuple[str, ...] = ("x",)) -> Operator:
-    """The row of an operator without templates of its own, whose tensors ``typed`` may have any shape."""
+    """Row of an operator of ``ops.defined``; ``typed``: its tensors with free shapes."""
     grammar = " ".join(n.upper() for n in typed)
     return Operator(name, "tensorir.ops.defined", grammar, example, flags=(*flags, "dtype"), tensors=typed)
 

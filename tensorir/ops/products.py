@@ -1,4 +1,4 @@
-"""Products of matrices, alone and of rows in groups: their definitions, references and baselines.
+"""Workloads of matrix products, plain and grouped, with references and baselines.
 
 Rules schedule them (``automatic/rules/tile_cpu``, ``tile_gpu``).
 """
@@ -27,18 +27,19 @@ from tensorir.ops.operators import OPERATORS
 def matmul(m: int = 512, n: int = 512, k: int = 512, batch: int = 1, ta: bool = False, tb: bool = False,
            dtype: str = "float32", bias: bool = False, act: str | None = None, alpha: bool = False,
            beta: bool = False, prepack: bool = False, precision: str = "fp32") -> Workload:  # fmt: skip
-    """C = act(alpha A B + beta D + bias) with optional transposes and batch, in one kernel, or in two where the sums
-    are made in parts (CUDA, ``splits``).
+    """Workload of C = act(alpha A B + beta D + bias), optionally transposed or batched.
+
+    One kernel, or two with split-K (CUDA, ``splits``).
 
     a: (m, k) or (k, m) with ``ta``;  b: (k, n) or (n, k) with ``tb``; with batch > 1 both have it in front
     bias: (n,);  alpha, beta: scalar arguments;  beta adds a tensor d of the result's shape
-    prepack: b is a constant: on CPUs it is packed ahead, once for all launches
-    precision: of products of float32 on GPUs: "fp32", or on tensor cores (CUDA, sm_80) "tf32", whose operands are
-               rounded to 10 bits, or "3xtf32", three such products, about as exact as float32
-    dtype: of a and b. Results are of the same type; of 8-bit integers int32; of 8-bit floats, "float8_e4m3" and
-           "float8_e5m2", bfloat16, and so are bias and d then: a sum of their products is soon too large for 8 bits.
-           Their scales are alpha
-    Arguments: a, b, then bias, d, alpha, beta as far as they are asked for.
+    prepack: True if b is a constant: on CPUs it is packed ahead of time, once for all launches
+    precision: of float32 products on GPUs: "fp32", or on tensor cores (CUDA, sm_80) "tf32", with operands rounded to
+               10 bits, or "3xtf32", three tf32 products, about as exact as float32
+    dtype: of a and b. The result has the same type; int32 for 8-bit integers; bfloat16 for 8-bit floats, "float8_e4m3"
+           and "float8_e5m2", since sums of products soon exceed 8 bits; bias and d are bfloat16 then, scales are alpha
+
+    Arguments: a, b, then bias, d, alpha, beta if enabled.
     """
     dtype = dtype_of(dtype).name
     params = dict(m=m, n=n, k=k, batch=batch, ta=ta, tb=tb, dtype=dtype, bias=bias, act=act, alpha=alpha, beta=beta)
@@ -76,7 +77,7 @@ def matmul(m: int = 512, n: int = 512, k: int = 512, batch: int = 1, ta: bool = 
 
 
 def reference(p: Gemm, a: np.ndarray, b: np.ndarray, *rest: np.ndarray) -> np.ndarray:
-    """The product in float64 (integers exactly); ``rest`` as in ``matmul``."""
+    """The product in NumPy, float64 or exact integers; ``rest``: bias, d, alpha, beta as in ``matmul``."""
     x, y, *more = exact(p.dtype, a, b, *rest)
     c = (np.swapaxes(x, -1, -2) if p.ta else x) @ (np.swapaxes(y, -1, -2) if p.tb else y)
     bias = more.pop(0) if p.bias else None
@@ -91,20 +92,22 @@ def reference(p: Gemm, a: np.ndarray, b: np.ndarray, *rest: np.ndarray) -> np.nd
 
 
 MOST_ROWS = 2**31
-"""Rows of all groups."""
+"""Maximum rows of all groups."""
 
 
 @plain_ints
 def grouped_matmul(m: int = 2048, n: int = 512, k: int = 512, groups: int = 8, align: int = 128, tb: bool = False,
                    dtype: str = "float32", act: str | None = None, precision: str = "fp32") -> Workload:  # fmt: skip
-    """C = act(A B) where the rows of A are those of several groups, one after another, each with a B of its own
-    (layers of a mixture of experts), in one kernel, or in two where the sums are made in parts (CUDA, ``splits``).
+    """Workload of C = act(A B) with groups of rows of A, each with a separate B (mixture-of-experts layers).
 
-    a: (m, k), where each group begins at a multiple of ``align`` rows, itself a multiple of 16
+    Groups are consecutive. One kernel, or two with split-K (CUDA, ``splits``).
+
+    a: (m, k); each group begins at a multiple of ``align`` rows, itself a multiple of 16
     b: (groups, k, n), or (groups, n, k) with ``tb``
-    group: int32 (ceil(m / align),), the group of each ``align`` rows, known at launch; rows of no group, as -1, are
-           act(0) in the result. ``blocks_of`` makes it from the sizes of groups
+    group: int32 (ceil(m / align),), the group of each block of ``align`` rows, known at launch; rows of no group (-1)
+           are act(0) in the result. ``blocks_of`` makes it from the sizes of groups
     precision: as in ``matmul``
+
     Arguments: a, b, group.
     """
     dtype = dtype_of(dtype).name
@@ -133,7 +136,7 @@ def grouped_matmul(m: int = 2048, n: int = 512, k: int = 512, groups: int = 8, a
 
 
 def need_align(align: int) -> None:
-    """Refuse rows that tiles would share out to two groups: ``grouped-matmul.align``."""
+    """Raise DeclarationError ``grouped-matmul.align`` unless ``align`` is a multiple of the smallest tile's rows."""
     if align % STEP:
         message = f"align={align} is no multiple of {STEP}, the rows of the smallest tile"
         hint = f"align={-(-align // STEP) * STEP}, and groups that begin at its multiples"
@@ -141,11 +144,11 @@ def need_align(align: int) -> None:
 
 
 def blocks_of(sizes: Any, align: int = 128, m: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """The argument ``group`` for groups of so many rows, and the row at which each group begins.
+    """(group, starts): the argument ``group`` of ``grouped_matmul`` for groups of ``sizes`` rows, and each group's
+    first row.
 
-    sizes: ints >= 0, one for each group;  m: rows that there is room for, by default as many as are needed
+    sizes: ints >= 0, one per group;  m: total rows available, by default as many as needed
     returns: int32 (ceil(m / align),), -1 after the last group; int64 (groups,)
-
     Raises DeclarationError (``grouped-matmul.align``, ``grouped-matmul.room``).
     """
     need_align(need_int("align", align, 1, MOST_ROWS))
@@ -173,7 +176,7 @@ def blocks_of(sizes: Any, align: int = 128, m: int | None = None) -> tuple[np.nd
 
 
 def grouped_reference(p: Gemm, a: np.ndarray, b: np.ndarray, group: np.ndarray) -> np.ndarray:
-    """The product in float64 (integers exactly)."""
+    """The grouped product in NumPy, float64 or exact integers."""
     x, y = exact(p.dtype, a, b)
     y = np.swapaxes(y, -1, -2) if p.tb else y
     c = np.zeros((p.m, p.n), x.dtype)

@@ -1,7 +1,7 @@
-"""Layer shapes of well-known networks (facts), batch 1, with how often each occurs in a network.
+"""Layer shapes of AlexNet, VGG-16, ResNet-50, MobileNet and BERT, batch 1, with the number of layers of each shape.
 
-AlexNet: Krizhevsky, "One weird trick" (2014), the single column. VGG-16: Simonyan and Zisserman (2014),
-configuration D. ResNet-50: He et al. (2015), with the stride on the 3 x 3 layers. MobileNet: Howard et al. (2017).
+AlexNet: Krizhevsky, "One weird trick" (2014), the single column. VGG-16: Simonyan and Zisserman (2014), configuration
+D. ResNet-50: He et al. (2015), with the stride on the 3 x 3 layers. MobileNet: Howard et al. (2017).
 BERT: Devlin et al. (2018), the base model (12 layers, 768 wide, 12 heads), 128 tokens.
 """
 
@@ -96,4 +96,4 @@ SETS: dict[str, tuple[str, tuple[dict[str, Any], ...], tuple[int, ...]]] = {
     "mobilenet": ("conv2d", MOBILENET, tuple(n for n, _ in _MOBILENET)),
     "bert": ("matmul", tuple(p for _, p in _BERT), tuple(n for n, _ in _BERT)),
 }
-"""Named sets: the operator, the parameters of each layer, and how often it occurs."""
+"""Network -> (operator, parameters of each distinct layer, number of occurrences of each)."""

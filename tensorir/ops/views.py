@@ -1,7 +1,6 @@
-"""Convolutions as the declared computation is walked: other axes of its sums, its image and its filter in other orders.
+"""Views of a convolution for schedules: ``reindex`` steps that reorder its sums, its image and its filter.
 
-Each is one ``reindex`` of what ``nn.conv2d`` declares, so that a schedule's trace replays on the declaration and its
-checks compare with it.
+Each view is a step on the declaration of ``nn.conv2d``, so that a trace replays on it and checks compare with it.
 """
 
 from __future__ import annotations
@@ -16,22 +15,21 @@ if TYPE_CHECKING:
 
 
 def sums_axes(shape: Conv) -> str:
-    """The left side of a view of the sums "y": their axes as ``nn.conv2d`` declares them."""
+    """Left side of a ``reindex`` view of the sums "y": their axes as ``nn.conv2d`` declares them."""
     return "n, k, p, q | c, r, s" if shape.nchw else "n, p, q, k | r, s, c"
 
 
 def image_stage(s: BaseSchedule, shape: Conv) -> str:
-    """The stage that holds what the taps read: the padded image, or a copy of an image without padding."""
+    """Name of the stage that holds the image under the taps: the padded image, or a new copy if there is no padding."""
     return "x_pad" if shape.pad else s.stage_in("x", at="root", scope="global").name
 
 
 def reorder_image(s: BaseSchedule, stage: str, shape: Conv, new: Mapping[str, str], name: str | None = None,
                   widen: bool = True, pad: Mapping[str, int] | None = None) -> None:  # fmt: skip
-    """Keep an image under ``new`` axes, each said in n, c, h and w, in the type of the sums, or with ``widen=False`` in
-    its own.
+    """Reindex a stored image to the axes ``new`` (name -> expression in n, c, h, w), in the sums' dtype.
 
-    pad: new axes with what their extents are multiples of
-    ``nn.conv2d`` converts all that it reads to the type of the sums.
+    widen: False to keep the image's own dtype; ``nn.conv2d`` converts what it reads to the sums' dtype
+    pad: new axis -> multiple that its extent is rounded up to
     """
     own = [str(loop).split(".", 1)[1] for loop in s.loops(stage)]  # a copy's axes are numbered
     called = dict(zip("nchw" if shape.nchw else "nhwc", own, strict=True))

@@ -1,4 +1,4 @@
-"""Winograd's algorithm (``algorithms.winograd``) on CPUs: where it applies, its schedule and its space."""
+"""Winograd convolution (``algorithms.winograd``) on CPUs: conditions, schedule, search space, cost model."""
 
 from __future__ import annotations
 
@@ -41,43 +41,41 @@ if TYPE_CHECKING:
     from tensorir.tune.space import Space
 
 MOST_CUTS = 4
-"""Parts of the loop over groups of pixels of a strip; of more, channels are gathered one by one."""
+"""Maximum pieces of the loop over pixel groups of a strip; with more, channels are gathered one by one."""
 UNROLLS = [4, 1, 2, 8]
-"""Input channels that are written out in a row: the knob ``unroll_c``."""
+"""Values of the knob ``unroll_c``: input channels unrolled."""
 NEAR_BYTES = 512 * 1024
-"""Filters of this size stay in the second-level cache next to everything else."""
+"""Bytes of transformed filters that stay in the L2 cache next to other data."""
 TURNED, COPIED = 0.65, 0.2
-"""Cycles of an element of the image that is kept channel-last, where pixels are contiguous and where channels are."""
+"""Cycles per image element stored channel-last: from contiguous pixels (NCHW), and from contiguous channels (NHWC)."""
 SCATTERED, WRITTEN = 0.9, 0.3
-"""Cycles of an element of the result that is written along pixels, and along channels as registers have it."""
+"""Cycles per result element stored along pixels (NCHW), and along channels, the order of registers (NHWC)."""
 TAPS = 288
-"""Taps of an output channel that a block transforms, of 32 input channels where filters have 3 x 3: of 16 output
-channels they stay in the first-level cache.
+"""Taps per output channel that a block transforms: of 32 input channels with 3 x 3 filters; those of 16 output channels
+fit the L1 cache.
 """
 FILTER, FAR_FILTER = 0.16, 0.45
-"""Cycles of a byte of a filter that is read and of a transformed one that is written, in caches and beyond."""
+"""Cycles per byte of filter read and transformed filter written, within caches and beyond."""
 CACHED = 4 << 20
-"""Bytes of both that stay in caches."""
+"""Bytes of filter and transformed filter together that fit the caches."""
 LONGEST_PANEL, USUAL_PANEL = 56, 16
-"""Tiles of a panel of whole rows, of which register tiles are equal parts; and of parts of a row, whose places stay in
-the first-level cache.
-"""
+"""Maximum tiles of a panel of whole tile rows; tiles of a panel that is part of a row, limited by the L1 cache."""
 TRANSFORMED = 1.6
-"""Cycles of an element of the transformed image, for tiles of four outputs and filters of three."""
+"""Cycles per element of the transformed image, for tiles of four outputs and filters of three taps."""
 LOADED = 0.8
-"""Cycles of a load of a vector of 64 bytes, or of a number for all its lanes."""
+"""Cycles of a load of a 64-byte vector, or of a broadcast."""
 WRITTEN_CYCLES = 1.0
-"""Cycles of an element of the transformed image that is written by one kernel and read by another."""
+"""Cycles per element of the transformed image stored by one kernel and loaded by another."""
 
 
 def admissible(shape: Conv) -> list[int]:
-    """The tile sizes of Winograd's algorithm that apply, and whose error bound the convolution allows."""
+    """Tile sizes m that apply to the convolution and whose error bound is within its ``max_error``; [] if none."""
     square = shape.r == shape.s and shape.stride == shape.dilation == 1 and shape.dtype == "float32"
     return allowed_tiles(shape.r, shape.max_error) if square and min(shape.c, shape.k) >= 8 else []
 
 
 def cpu_template(shape: Conv) -> Template:
-    """The template of a convolution that has admissible tiles."""
+    """Winograd template of a convolution with admissible tiles."""
     return Template(
         lambda s, c: cpu_winograd(s, shape.on(s.target), **c),
         lambda target: space(shape.on(target)), ("cpu",), approximate=True,
@@ -88,11 +86,13 @@ def cpu_winograd(
     s: BaseSchedule, shape: Conv, *, m: int, tb: int, panels: int, vectors: int, image: str, cb: int, tile: int,
     unroll_c: int, fetch: int,
 ) -> BaseSchedule:  # fmt: skip
-    """Kernels: the filters, the image unless each block transforms its own, and the products with their way back.
+    """Schedule Winograd in kernels: filter transform, image transform (if ``image`` is "kernel"), products with output
+    transform; return ``s``.
 
-    ``tb`` rows of tiles of ``m`` outputs, and ``panels`` of ``vectors`` of output channels, of a block; where the
-    transformed ``image`` is kept: of a "block" in its memory, or by a "kernel"; ``cb`` channels of it at a time;
-    ``tile`` tiles of a register tile; ``unroll_c``; ``fetch`` the next panel of filters while one is used
+    m: outputs of a tile;  tb: rows of tiles per block;  panels: panels of output channels per block, ``vectors`` each
+    image: "block" to transform the image per block in its memory, "kernel" for a separate kernel
+    cb: image channels per step;  tile: tiles of a register tile;  unroll_c: input channels unrolled
+    fetch: 1 to prefetch the next panel of filters
     """
     width, panel = shape.vector_lanes, _panel(shape, m, tb)
     s.redeclare("winograd", tile=m, panel=PANEL)
@@ -134,7 +134,7 @@ def cpu_winograd(
 
 
 def _panel(shape: Conv, m: int, tb: int) -> int:
-    """Tiles of a panel: whole rows of them, or an equal part of a long row that has one of a usual size."""
+    """Tiles per panel: whole tile rows, or an equal part of a row that exceeds ``LONGEST_PANEL``."""
     wide = -(-shape.q // m)
     if wide <= LONGEST_PANEL:
         return wide * max(n for n in range(1, tb + 1) if tb % n == 0 and (n == 1 or n * wide <= LONGEST_PANEL))
@@ -142,8 +142,8 @@ def _panel(shape: Conv, m: int, tb: int) -> int:
 
 
 def _filters(s: BaseSchedule, shape: Conv, width: int) -> None:
-    """Vectors of output channels, of taps that are turned from rows of the filter; a row of places at a time, so that
-    each is written in long runs.
+    """Schedule the filter transform: vectors of output channels, from taps transposed in block memory; one row of tile
+    elements at a time, stored in long runs.
     """
     s.stage_out("U", "root", "register")
     size = divisor_near(shape.c, max(SIDE, TAPS // shape.taps))
@@ -160,7 +160,7 @@ def _filters(s: BaseSchedule, shape: Conv, width: int) -> None:
 
 
 def _transform(s: BaseSchedule, stage: str, order: Sequence[str]) -> None:
-    """Vectors of the last axis, the three before it written out."""
+    """Vectorize the last axis of ``order`` and unroll the three before it."""
     s.reorder(*(f"{stage}.{x}" for x in order))
     for x in order[-4:-1]:
         s.unroll(f"{stage}.{x}")
@@ -168,9 +168,10 @@ def _transform(s: BaseSchedule, stage: str, order: Sequence[str]) -> None:
 
 
 def _image(s: BaseSchedule, shape: Conv, m: int, channels: int, panel: int, blocks: bool) -> None:
-    """Tiles in vectors of channels, of which panels are turned into vectors of tiles; ``channels`` at a time.
+    """Schedule the image transform: vectors of channels, transposed to vectors of tiles panel by panel, ``channels`` at
+    a time.
 
-    blocks: share them out, as a kernel of its own
+    blocks: True to bind it to blocks, as a separate kernel
     """
     wide, lanes = -(-shape.q // m), channel_lanes(shape)
     several, lane = s.split("V_packed.c", [None, lanes], tail="shift")
@@ -200,10 +201,10 @@ def _image(s: BaseSchedule, shape: Conv, m: int, channels: int, panel: int, bloc
 
 
 def _strip(s: BaseSchedule, at: str, shape: Conv, extent: int, image: Sequence[int]) -> None:
-    """The padded image in block memory, made in each iteration of ``at`` in vectors of channels: as stored (NHWC), or
-    turned from vectors of pixels where those are contiguous (NCHW).
+    """Compute the padded image in block memory at loop ``at``, in vectors of channels, transposed from vectors of
+    pixels for NCHW.
 
-    extent: pixels of a row, of which those in ``range(*image)`` are in the image
+    extent: pixels of a row, of which ``range(*image)`` are inside the image
     """
     lanes = channel_lanes(shape)
     s.set_scope("x_pad", "shared")
@@ -222,8 +223,8 @@ def _strip(s: BaseSchedule, at: str, shape: Conv, extent: int, image: Sequence[i
 
 
 def _cuts(extent: int, image: Sequence[int]) -> list[int]:
-    """Cuts of the loop over groups of pixels: each that reaches beyond the image is a part of its own, since what
-    its lanes read has to be known one by one.
+    """Points to cut the loop over pixel groups: a group that reaches beyond the image is separate, with statically
+    known loads.
     """
     starts = [min(x, extent - SIDE) for x in range(0, extent, SIDE)]
     inner = [image[0] <= x and x + SIDE <= image[1] for x in starts]
@@ -231,13 +232,13 @@ def _cuts(extent: int, image: Sequence[int]) -> list[int]:
 
 
 def _cut(s: BaseSchedule, loop: str, points: Sequence[int]) -> None:
-    """A loop in parts that begin at ``points``, if there are any."""
+    """Partition ``loop`` at ``points``; no step if there are none."""
     if points:
         s.partition(loop, list(points))
 
 
 def _products(s: BaseSchedule, at: Any, width: int, panel: int, tile: int) -> None:
-    """The sums of products in register tiles of ``tile`` tiles, which do not go beyond a panel of them."""
+    """Schedule the products in register tiles of ``tile`` tiles, within a panel."""
     s.set_scope("M", "shared")
     s.compute_at("M", at)
     several, place = s.split("M.t", [None, panel])
@@ -252,8 +253,8 @@ def _products(s: BaseSchedule, at: Any, width: int, panel: int, tile: int) -> No
 
 @cache
 def transforms(m: int, r: int) -> tuple[float, float]:
-    """Times of an element in the transforms there and back, by their operations, over those of tiles of four
-    outputs by filters of three, for which what they take was measured.
+    """(input, output) transform cost per element, by operations, relative to F(4 x 4, 3 x 3), whose cost was
+    measured.
     """
 
     def each(m: int, r: int) -> tuple[float, float]:
@@ -266,13 +267,13 @@ def transforms(m: int, r: int) -> tuple[float, float]:
 
 
 def filters(shape: Conv, m: int) -> float:
-    """Cycles of all cores for the kernel that transforms filters."""
+    """Cycles of the filter-transform kernel, shared by all cores."""
     moved = 4 * shape.c * -(-shape.k // PANEL) * PANEL * (shape.taps + (m + shape.r - 1) ** 2)
     return shared(moved * (FILTER if moved <= CACHED else FAR_FILTER))
 
 
 def space(shape: Conv) -> Space:
-    """Tiles of outputs, blocks and register tiles that are worth a try."""
+    """Search space of ``cpu_winograd`` for a convolution, with its cost model."""
     p, c = shape.p, shape.c
     sizes, lanes, most = admissible(shape), shape.vector_lanes, max(2, shape.registers - SPARE_REGISTERS)
     vectors = [2, 1, 4]
@@ -309,7 +310,7 @@ def space(shape: Conv) -> Space:
 
 @dataclass(frozen=True)
 class _Blocks:
-    """The blocks of a configuration: their memory and their cycles."""
+    """Blocks of a configuration: memory and cost."""
 
     shape: Conv
     config: Config
@@ -343,17 +344,17 @@ class _Blocks:
 
     @cached_property
     def strip(self) -> int:
-        """Pixels of the image that a panel takes of a channel."""
+        """Image pixels per channel that a panel reads."""
         rows = max(1, self.panel // self.wide)
         return (rows * self.m + self.shape.r - 1) * (min(self.panel, self.wide) * self.m + self.shape.r - 1)
 
     def places(self, channels: int) -> int:
-        """Bytes of so many channels of a block's transformed tiles."""
+        """Bytes of ``channels`` channels of a block's transformed tiles."""
         return 4 * self.a**2 * self.tiles * channels
 
     @cached_property
     def bytes(self) -> int:
-        """Memory of the larger block."""
+        """Bytes of block memory, of the larger kernel."""
         products, strip = self.places(self.channels), 4 * self.strip * int(self.config["cb"])
         if self.config["image"] == "block":
             return products + self.places(self.shape.c) + strip
@@ -361,7 +362,7 @@ class _Blocks:
 
     @cached_property
     def cost(self) -> float:
-        """Cycles of all cores."""
+        """Modelled cycles over all cores."""
         shape, v, high = self.shape, self.config, -(-self.shape.p // self.m)
         blocks = shape.n * (high // v["tb"]) * -(-shape.k // (v["panels"] * self.channels))
         panels = v["panels"] * self._products()
@@ -379,7 +380,7 @@ class _Blocks:
         return cycles + (0.0 if shape.prepack else filters(shape, self.m))
 
     def _products(self) -> float:
-        """Cycles of a panel of output channels, with the way back."""
+        """Modelled cycles of one panel of output channels, output transform included."""
         shape, v = self.shape, self.config
         weights, kept = self.a**2 * shape.c * self.channels * 4, self.places(self.channels)
         filter_bytes = weights * -(-shape.k // self.channels)
@@ -397,8 +398,8 @@ class _Blocks:
 
 
 def _step(shape: Conv, vectors: int, unroll: int) -> Callable[[int], float]:
-    """Cycles of one step of the reduction for some tiles by so many vectors of output channels: of adding, or of
-    loading both operands.
+    """Function tiles -> cycles of one reduction step of a register tile with ``vectors`` vectors: multiply-adds or
+    loads.
     """
     adding = SHARED_RATE if shape.vector_bytes >= 64 else 0.5
     near = SECOND_CACHE_STEP if shape.c * vectors * shape.vector_bytes > FIRST_CACHE_BYTES // 2 else FIRST_CACHE_STEP

@@ -40,8 +40,7 @@ def _orders(shape: Conv) -> tuple[str, str]:
 
 def _multiplication(shape: Conv) -> Multiplication | None:
     """Tensor-core instruction for the operands' types; None if there is none, if a group is narrower than a fragment,
-    or if
-    the type cannot be transposed by ``ldmatrix``.
+    or if the type cannot be transposed by ``ldmatrix``.
     """
     name = KINDS.get((shape.dtype, shape.precision if shape.dtype == "float32" else ""))
     if name is None:
@@ -54,12 +53,10 @@ def _multiplication(shape: Conv) -> Multiplication | None:
 
 def as_products(s: BaseSchedule, shape: Conv, of: ConvStages, parts: int) -> str:
     """Reindex the sums as matrix products over the pixels t, split into ``parts`` parts; return the name of the stage
-    that
-    computes the products.
+    that computes the products.
 
     Operands: dy ([z,] [g,] t, k), image under each tap ([z,] [g,] r, s, t, c); for NCHW t is last. Sums: ([z,] [g,] r,
-    s,
-    k, c); k and c count channels of one group.
+    s, k, c); k and c count channels of one group.
     """
     dw, kg, old = of.sums, shape.kg, of.walk
     terms, said = "t = ({n}, {p}, {q})".format(**of.axes), of.said({})
@@ -83,8 +80,7 @@ def _axes(letters: str, said: Mapping[str, str]) -> str:
 
 class FilterTile(ConvTile):
     """Tile of a filter gradient: ``bk`` x ``bc`` channels per block, ``wk`` x ``wc`` per warp, ``bt`` pixels per step,
-    ``depth``
-    pipeline stages, ``parts`` of the pixels (split-K); ``staged``: results are stored through shared memory.
+    ``depth`` pipeline stages, ``parts`` of the pixels (split-K); ``staged``: results are stored through shared memory.
     """
 
     way = "tensor"
@@ -204,8 +200,7 @@ class FilterTile(ConvTile):
     @classmethod
     def start(cls, p: Conv, target: Target) -> Config | None:
         """Default configuration: 64 x 64 channels if there are as many, and enough parts to fill the largest GPUs; None
-        if it is
-        illegal.
+        if it is illegal.
         """
         bk = next((n for n in (64, 32) if (n <= 32 or n // 2 < p.kg) and (p.groups == 1 or p.kg % n == 0)), 16)
         bc = 64 if p.cg > 32 else 32
@@ -219,8 +214,7 @@ class FilterTile(ConvTile):
 
 def _stageable(shape: Conv) -> bool:
     """True if results may be stored through shared memory: 16-bit results with contiguous channels, since a row of a
-    fragment
-    covers only half a sector.
+    fragment covers only half a sector.
     """
     rows = not shape.nchw and vector_of(LEAST_CHANNELS, shape.cg, instructions(shape))
     return bool(rows and shape.leaves_in_halves)

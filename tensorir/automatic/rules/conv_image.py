@@ -1,4 +1,4 @@
-"""Convolutions and their image gradients on tensor cores: implicit GEMM over images (CUDA, sm_80 on).
+"""Convolutions and their image gradients on tensor cores: implicit GEMM over images (CUDA, sm_75 on).
 
 Sixteen adjacent pixels of a row are the rows of an instruction's operand: with channels last, each is a run of channels
 in shared memory, at an offset given by the tap. The image is staged once with its halo and read for every tap, without
@@ -66,10 +66,8 @@ def view(s: BaseSchedule, shape: Conv, of: ConvStages) -> str:
     """Reindex the sums in the order of the tensor-core instructions; return the name of the stage that holds the image.
 
     Image (n, [g,] [h%stride, w%stride,] h, w, c), filters ([g,] r, s, k, c), sums (n, [g,] p, q, k), for NCHW (n, [g,]
-    p,
-    k, q); k and c count channels of one group. Adjacent outputs read every stride-th pixel; sorted by remainder these
-    are
-    adjacent in memory, and remainders that no tap reads (of a 1x1 filter) are not staged.
+    p, k, q); k and c count channels of one group. Adjacent outputs read every stride-th pixel; sorted by remainder
+    these are adjacent in memory, and remainders that no tap reads (of a 1x1 filter) are not staged.
     """
     image = image_stage(s, of) if of.moved or is_rearranged(shape) else of.image
     if shape.nchw or shape.groups > 1 or shape.stride > 1:
@@ -120,8 +118,7 @@ def sort_sums(s: BaseSchedule, of: ConvStages, more: Mapping[str, str], shape: C
 
 def forward_shape(shape: Conv) -> Conv | None:
     """Parameters of the stride-1 convolutions that compute the image gradient of ``shape``; None for a stride combined
-    with
-    dilated taps.
+    with dilated taps.
     """
     stride = shape.stride
     if stride > 1 and shape.dilation > 1:
@@ -132,12 +129,10 @@ def forward_shape(shape: Conv) -> Conv | None:
 
 def gradient_view(s: BaseSchedule, f: Conv, shape: Conv, of: ConvStages) -> str:
     """Reindex the image gradient of ``shape`` as the convolutions ``f`` of dy with rotated taps; return the name of the
-    stage
-    that holds dy.
+    stage that holds dy.
 
     Pixel h = stride * p + u of the image uses only taps r = a + stride * i, those for which the spread dy holds an
-    element
-    and no inserted zero; ``keep_term`` selects a for each u.
+    element and no inserted zero; ``keep_term`` selects a for each u.
     """
     stride, pad, cg, image, dx = shape.stride, shape.pad, shape.cg, image_stage(s, of), of.sums
     rest = {"c": "{k}", **({"g": f"{{c}}/{cg}", "k": f"{{c}}%{cg}"} if shape.groups > 1 else {"k": "{c}"})}
@@ -174,8 +169,8 @@ def is_rearranged(shape: Conv) -> bool:
 
 class ImageTile(ConvTile):
     """Tile of a convolution: ``wp`` x ``wk`` warps per block, each with ``rp`` rows of sixteen pixels by ``rk``
-    channels; ``bc``
-    input channels per step, ``depth`` pipeline stages; ``staged``: results are stored through shared memory.
+    channels; ``bc`` input channels per step, ``depth`` pipeline stages; ``staged``: results are stored through shared
+    memory.
 
     Rows of the accumulator fragment are the axis with the larger stride in the result: pixels, for NCHW channels.
     """
@@ -249,8 +244,7 @@ class ImageTile(ConvTile):
         """Store the block's results through shared memory, in rows of channels, for NCHW in rows of pixels.
 
         Pieces of 16 bytes are swizzled so that neither the fragments' stores nor the vector loads have bank conflicts:
-        eight
-        pieces form a row of 128 bytes.
+        eight pieces form a row of 128 bytes.
         """
         rows = min(self.tall, 4)  # of two pieces each, by as many channels as fill eight
         row = {1: "p", 2: "p ^ k/4%2", 4: "p ^ k/2%4"}[rows]
@@ -291,8 +285,7 @@ class ImageTile(ConvTile):
     @classmethod
     def expected(cls, p: Conv, target: Target) -> Callable[[Config], float] | None:
         """Cost model of matrix products, configuration -> seconds, with pixels rounded up to whole boxes as rows; None
-        for other
-        targets.
+        for other targets.
         """
         gpu = gpu_of(target)
         return (lambda c: seconds(*cls(c, p, target).model, gpu)) if gpu else None
@@ -315,8 +308,7 @@ class ImageTile(ConvTile):
     @classmethod
     def start(cls, p: Conv, target: Target) -> Config | None:
         """Default configuration: four warps, 64 channels if there are as many, and pipeline stages that leave room for
-        a second
-        block; None if none is legal.
+        a second block; None if none is legal.
         """
         rows, knobs = 8 if p.p > 8 else 4, cls.knobs(p, target)
 
@@ -335,8 +327,7 @@ def result_row(shape: Conv) -> int | None:
     """Vector lanes of the stores of results staged in shared memory; None if results are stored directly.
 
     Staged are 16-bit results, since a row of a fragment covers only half a sector; not with interleaved pixels
-    (``parts``),
-    since only a contiguous box can leave shared memory.
+    (``parts``), since only a contiguous box can leave shared memory.
     """
     if not shape.leaves_in_halves or shape.parts > 1:
         return None
@@ -372,8 +363,7 @@ def _stage(s: BaseSchedule, operand: str, row: str, at: Any, channels: int, shap
 
 def turn_filters(s: BaseSchedule, filters: str) -> None:
     """Schedule the separate kernel that transposes the filters; otherwise every block would gather a row of channels
-    from as
-    many places as there are taps.
+    from as many places as there are taps.
     """
     loops = list(s.loops(filters))
     rows, lane = s.split(joint(s, loops[-2:]), [None, 128])

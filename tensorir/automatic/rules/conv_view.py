@@ -51,8 +51,7 @@ class ConvView:
 
 def conv_view(graph: Graph, anchor: Nest, total: Nest) -> ConvView | None:
     """The convolution that the reduction ``total`` declares; None if it is none, or if strides, dilations or borders of
-    rows
-    differ from those of columns.
+    rows differ from those of columns.
     """
     loads = {x.buffer: x for x in total.loads if x.buffer not in total.writes}
     updates = find(total.stage.body, Update)
@@ -74,8 +73,7 @@ def conv_view(graph: Graph, anchor: Nest, total: Nest) -> ConvView | None:
 @dataclass(frozen=True)
 class _Found:
     """Candidate of ``conv_view``: axes by role letter, the load under the taps, the other load, and (stride, dilation)
-    of rows
-    and columns.
+    of rows and columns.
     """
 
     total: Nest
@@ -227,8 +225,7 @@ def _moves(graph: Graph, nest: Nest, total: Nest) -> bool:
 
 def _spread(nest: Nest, layout: str) -> list[tuple[int, int]]:
     """(stride, start) of rows and of columns: the stage puts zeros between rows, except where (row + start) % stride ==
-    0; (1,
-    0) if it puts none.
+    0; (1, 0) if it puts none.
     """
     found = dict[Expr, tuple[int, int]]()
     for e in find(nest.stage.body, Binary):

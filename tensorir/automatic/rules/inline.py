@@ -79,8 +79,7 @@ def _too_large(nest: Nest, reader: Nest) -> bool:
 
 def _copies(graph: Graph, nest: Nest, reader: Nest, target: Target) -> bool:
     """True if the rule for ``reader`` copies the stage's results anyway (operand of a matrix product, staged image), or
-    has
-    lanes along its terms, so that inlining would put a border condition into every lane.
+    has lanes along its terms, so that inlining would put a border condition into every lane.
     """
     if reader.empty:
         return False

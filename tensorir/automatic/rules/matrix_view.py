@@ -1,6 +1,5 @@
 """View of a reduction as a product of two matrices, for GPU engines: axes of one operand are rows, those of the other
-are
-columns, those of both are batch axes.
+are columns, those of both are batch axes.
 
 An operand that is not stored as a matrix becomes a reindexed view (im2col), computed while its tiles are copied.
 """
@@ -65,8 +64,7 @@ class MatrixView:
     @property
     def plain(self) -> bool:
         """True if both operands are stored as matrices (or one per group of rows) and axes have the standard names:
-        engines need
-        no reindexing.
+        engines need no reindexing.
         """
         axes = [*self.gemm.axes, "i", "j"]
         groups = self.grouped and self._of_rows
@@ -188,8 +186,7 @@ class MatrixView:
 
     def rows_follow(self, step: int) -> bool:
         """True if results form one row-major matrix although several axes make up its rows or columns, with runs of
-        ``step``
-        contiguous elements along a row.
+        ``step`` contiguous elements along a row.
         """
         in_order = [d.it for d in (*self.rows, *self.columns)] == [*self.total.spatial]
         last = self.columns[-1]

@@ -1,6 +1,5 @@
 """Products of one row or column by a matrix (matrix-vector products): register or warp tiles compete with row
-reductions;
-the least modelled time comes first.
+reductions; the least modelled time comes first.
 
 If an operand is a constant to be packed ahead of time, tiles come first, since row reductions do not pack.
 """

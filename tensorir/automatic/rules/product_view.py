@@ -110,8 +110,7 @@ def turned_view(total: Nest, constants: Sequence[str] = ()) -> ProductView | Non
 
 def in_groups(total: Nest) -> Nest | None:
     """The nest with an axis k split into group k/4 and index k%4 in the group, if an operand depends on the group
-    alone; None
-    if none does.
+    alone; None if none does.
     """
     for n, it in enumerate(total.stage.iters):
         sizes = {size for x in total.loads if (size := alike(x, it.var)) > 1}

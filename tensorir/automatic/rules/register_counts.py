@@ -24,8 +24,7 @@ ELEMENT_CYCLES = 0.75
 """Cycles of a scalar load into one lane."""
 BROADCAST, LOAD, PICK = 0.2, 0.5, 1.0
 """Cycles of a broadcast element, mostly kept in a register between tiles; of a contiguous ``PORT_BYTES``; of every
-second
-element of twice as many bytes.
+second element of twice as many bytes.
 """
 PICKED_LANES = 8
 """Maximum lanes for which a partial vector at a border costs two loads and a shuffle."""
@@ -89,8 +88,7 @@ def picked(load: Load, lane: Var, lanes: int) -> float:
 
 def decisions(nest: Nest) -> list[tuple[Expr, ...]]:
     """Index conditions of a stage, from Selects and clamps: tuples of comparisons, one of which must be known for the
-    condition
-    to vanish.
+    condition to vanish.
     """
     found: list[tuple[Expr, ...]] = [(c,) for x in find(nest.stage.body, Select) for c in _comparisons(x.cond)]
     clamps = (x for x in find(nest.stage.body, Binary) if x.op in ("min", "max") and x.dtype == "index")

@@ -45,8 +45,7 @@ class Image:
 
     def keep(self, s: BaseSchedule, name: str, block: str, lanes: int) -> None:
         """Compute the block's part of the image at loop ``block`` in shared scope, vectorized, and cut where conditions
-        along a row
-        change.
+        along a row change.
         """
         s.set_scope(name, "shared").compute_at(name, block)
         loops = [x for x in s.index.above(s.index.stages[name]) if x.var.name.startswith(f"{name}.")]
@@ -80,8 +79,7 @@ class Image:
 
 def image_of(graph: Graph, reads: Reads, narrow: bool = True) -> Image | None:
     """The single array read by overlapping windows and widened elementwise, to be staged; None if there is none or it
-    has
-    other readers.
+    has other readers.
 
     narrow: False to accept arrays that need no widening
     """

@@ -72,8 +72,7 @@ def _sums(graph: Graph, anchor: Nest) -> tuple[str, ...]:
 
 class RegisterPart(Part):
     """Register tiles of ``rows`` x ``several`` x ``vectors`` of ``lanes`` cells; ``block``: cells per block; ``pack``:
-    operands
-    are packed by each block (0) or by a separate kernel (1).
+    operands are packed by each block (0) or by a separate kernel (1).
 
     rows, several: sizes along the two axes with the most common reads
     """
@@ -320,8 +319,7 @@ class RegisterPart(Part):
 
     def _slides(self, n: Nest, term: Iter, axis: int | None = None) -> bool:
         """True if a reduction axis and a cell axis (``axis``, or any) move along one index, so that adjacent cells read
-        common
-        elements.
+        common elements.
         """
         cells = {it.var for it in n.spatial if axis is None or it is n.spatial[axis]}
         reads = self.reads[self.sums.index(n)]

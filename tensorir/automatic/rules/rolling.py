@@ -22,8 +22,7 @@ ROWS = 32
 
 def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
     """Part for attention: O / l with O = sum of weights * values, l = sum of weights, weights = f(scores, m), m = max
-    of scores,
-    and scores that are reductions.
+    of scores, and scores that are reductions.
     """
     if anchor.kind != "map":
         return

@@ -32,8 +32,7 @@ def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
 
 class TiledRollingPart(RollingPart):
     """Attention in blocks of queries over tiles of keys. Knobs: ``queries`` per block, ``keys`` per tile; of a register
-    tile:
-    ``vectors`` of ``lanes`` queries by ``tile`` keys or columns.
+    tile: ``vectors`` of ``lanes`` queries by ``tile`` keys or columns.
     """
 
     rule = "rolling"

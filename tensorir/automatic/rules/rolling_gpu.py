@@ -150,8 +150,7 @@ class WarpRollingPart(RollingPart):
 
     def _seconds(self, c: Config, gpu: Gpu) -> float:
         """Modelled seconds: waves of blocks that share a multiprocessor; a tile of keys takes as long as its busiest
-        unit, or the
-        dependent chain of all units for a single block.
+        unit, or the dependent chain of all units for a single block.
         """
         queries, keys, threads = c["warps"] * self.queries, c["keys"], c["warps"] * 32
         held = min(gpu.blocks, gpu.threads // threads, gpu.shared_bytes // (self.shared(c) + QUERY_BYTES))
@@ -283,8 +282,7 @@ def _read(nest: Nest, ends: tuple[Var, Var]) -> Buffer | None:
 
 def spread(width: int) -> str:
     """Swizzled position of element x in row r for rows of ``width`` 16-bit elements, as text of a layout: no bank
-    conflicts
-    among eight rows, or adjacent pieces, of 16 bytes.
+    conflicts among eight rows, or adjacent pieces, of 16 bytes.
     """
     alike = math.gcd(2 * -(-width // 16), 8)  # so many places of 16 bytes come again in the banks of the next rows
     return f"x/{8 * alike}, x/8%{alike} ^ r/{8 // alike}%{alike}, x%8"

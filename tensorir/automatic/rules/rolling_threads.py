@@ -1,8 +1,7 @@
 """Attention on GPUs without tensor cores: each thread holds a tile of scores and a tile of accumulators in registers.
 
 Scores and weights of a tile of keys pass through shared memory; one thread per query updates its maximum and sum.
-Shared
-memory is read in vectors of four elements, swizzled against bank conflicts.
+Shared memory is read in vectors of four elements, swizzled against bank conflicts.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
 """Reductions along a strided axis: adjacent elements belong to different rows, so that lanes or threads take one row
-each
-and memory is read contiguously.
+each and memory is read contiguously.
 """
 
 from __future__ import annotations
@@ -175,8 +174,7 @@ class RowLanesPart(AcrossPart):
 
 class WarpsPart(AcrossPart):
     """Rows in adjacent threads on a GPU. Knobs: ``columns``, rows per block; ``share``, threads per row; ``pieces``,
-    parts of
-    the terms if rows are few.
+    parts of the terms if rows are few.
     """
 
     def knobs(self) -> Mapping[str, Sequence[object]]:

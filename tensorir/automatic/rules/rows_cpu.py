@@ -1,8 +1,7 @@
 """Row reductions along contiguous elements on CPUs: lanes along the row, several vector accumulators, blocks of rows.
 
 Several accumulators hide the latency of dependent additions. At the end of a row they are combined as vectors, then
-four
-lanes at a time; lane by lane this would take as long as the row. Intermediate rows stay in cache between passes.
+four lanes at a time; lane by lane this would take as long as the row. Intermediate rows stay in cache between passes.
 """
 
 from __future__ import annotations

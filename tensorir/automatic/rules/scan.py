@@ -104,8 +104,7 @@ class TiledPart(Part):
     """One long scan in three steps: totals of tiles, exclusive scan of the totals, scan of each tile.
 
     Knobs: ``tile`` elements; on CPUs ``lanes``: half as many save one step per vector but double the vectors, which
-    pays if
-    a step is several instructions.
+    pays if a step is several instructions.
     """
 
     rule = "tiled_scan"

@@ -106,8 +106,7 @@ class ThreadsPart(Part):
 
     def _seconds(self, c: Config, gpu: Gpu) -> float:
         """Modelled seconds: memory traffic over the busy multiprocessors, uncoalesced sectors of loads and stores,
-        latency per
-        wave.
+        latency per wave.
         """
         threads, items, shared = int(c["threads"]), int(c["items"]), bool(c["shared"])
         cells, row = self.anchor.cells, most(self._row.extent)

@@ -2,8 +2,7 @@
 
 Convolutions are such products: rows are output channels, columns pixels of a row, terms channels and taps; panels of
 im2col columns are packed in block memory. Grouped rows with one matrix per group have a separate engine, which reads
-the
-matrix in place.
+the matrix in place.
 """
 
 from __future__ import annotations

@@ -71,8 +71,7 @@ MOST_REGISTERS = 255
 """Maximum registers per thread."""
 ADDRESS = 6
 """Registers per element copied without vectors, for its address and conditions. Beyond this NVRTC spills (7 x 7 filters
-of
-three channels); up to ``ROLLED`` such copies are unrolled, else four at a time.
+of three channels); up to ``ROLLED`` such copies are unrolled, else four at a time.
 """
 ROLLED = 16
 TRIED_CONFIGURATIONS = 400
@@ -166,8 +165,7 @@ class BlockProductPart(ProductPart[Engine]):
         """All knobs of the engine with their values.
 
         Partial last waves (``rest``) and atomic addition require plain matrices, atomics also ``Wishes.any_order``.
-        Long sums of
-        warpgroups whose parts may end anywhere get numbers of parts that fill the multiprocessors.
+        Long sums of warpgroups whose parts may end anywhere get numbers of parts that fill the multiprocessors.
         """
         own: dict[str, Sequence[object]] = {**self.engine.knobs(self.p, self.target)}
         if self._ends_anywhere:

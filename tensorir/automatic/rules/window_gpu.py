@@ -192,8 +192,7 @@ class WindowPart(Part):
     @cached_property
     def _first(self) -> Config | None:
         """Configuration of least modelled time; with staged images, among those within ``NEAR_FACTOR`` the one without
-        bank
-        conflicts and with the fewest sectors. None if none is legal.
+        bank conflicts and with the fewest sectors. None if none is legal.
         """
         seconds = self.expected()
         assert seconds is not None
@@ -210,8 +209,7 @@ class WindowPart(Part):
 
     def _seconds(self, c: Config, gpu: Gpu) -> float:
         """Modelled seconds: L2 sectors, memory traffic, instructions and shared-memory wavefronts overlap; latency is
-        added per
-        wave of blocks.
+        added per wave of blocks.
         """
         blocks = self._blocks(c)
         instructions, taken = self._of_warp(c)

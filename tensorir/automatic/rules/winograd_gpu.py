@@ -1,15 +1,12 @@
-"""Winograd convolution on CUDA, where a larger rounding error is allowed: separate kernels, or one fused kernel for F(2
-x
-2, 3 x 3).
+"""Winograd convolution on CUDA if its larger rounding error is allowed: separate kernels, or one kernel (2 x 2 tiles).
 
 Separate kernels: filter transform, image transform, one matrix product per element of a transformed tile, output
 transform. Intermediates are stored so that adjacent threads read adjacent elements: channels last for NHWC, tiles last
 for NCHW, with products (channels, tiles) instead of (tiles, channels).
 
-Fused kernel: Yan, Wang and Chu, "Optimizing Batched Winograd Convolution on GPUs", PPoPP 2020. A block computes the
-products of all 16 elements of a tile, for some tiles and output channels; only the image, the transformed filter and
-the
-result use global memory.
+Fused kernel, F(2 x 2, 3 x 3): Yan, Wang and Chu, "Optimizing Batched Winograd Convolution on GPUs", PPoPP 2020. A block
+computes the products of all 16 elements of a tile, for some tiles and output channels; only the image, the transformed
+filter and the result use global memory.
 """
 
 from __future__ import annotations
@@ -175,8 +172,8 @@ def _parts(extent: int, most: int) -> list[int]:
 class WinogradTile(ConvTile):
     """Winograd in separate kernels: filter transform, image transform, products, output transform with epilogue.
 
-    m: rows and columns of outputs per tile;  th, tw: tiles per block of a transform;  vec: channels per thread
-    Products are scheduled by ``gemm_gpu.WarpTile``, or on tensor cores by ``gemm_tensor`` for a given precision.
+    m: rows and columns of outputs per tile;  th, tw: tiles per block of a transform;  vec: channels per thread Products
+    are scheduled by ``gemm_gpu.WarpTile``, or on tensor cores by ``gemm_tensor`` for a given precision.
     """
 
     way, approximate = "winograd", True
@@ -362,14 +359,11 @@ def _moved_bytes(shape: Conv, m: int) -> int:
 
 class FusedTile(ConvTile):
     """Winograd F(2 x 2, 3 x 3) in one kernel: ``TILES_OF_A_BLOCK`` tiles by ``bk`` output channels per block, ``bc``
-    input
-    channels per step.
+    input channels per step.
 
     Each step copies the transformed filter and transforms image tiles into shared memory; each warp multiplies
-    ``places``
-    of the 16 tile elements, 8 x 8 accumulators per lane and element. At the end 16 x 32 accumulators of all elements at
-    a
-    time pass through shared memory to the output transform.
+    ``places`` of the 16 tile elements, 8 x 8 accumulators per lane and element. At the end 16 x 32 accumulators of all
+    elements at a time pass through shared memory to the output transform.
     depth: 2 to load the next step's filter and pixels during the multiplication
     """
 
@@ -451,8 +445,7 @@ class FusedTile(ConvTile):
     @classmethod
     def expected(cls, p: Conv, target: Target) -> Callable[[Config], float] | None:
         """Cost model, configuration -> seconds: products with one block per tile element, and the filter transform;
-        None for other
-        targets.
+        None for other targets.
         """
         gpu = gpu_of(target)
         if gpu is None:
