@@ -144,8 +144,8 @@ def need_align(align: int) -> None:
 
 
 def blocks_of(sizes: Any, align: int = 128, m: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """(group, starts): the argument ``group`` of ``grouped_matmul`` for groups of ``sizes`` rows, and each group's
-    first row.
+    """(group, starts) for groups of ``sizes`` rows: the argument ``group`` of ``grouped_matmul``; each group's first
+    row.
 
     sizes: ints >= 0, one per group;  m: total rows available, by default as many as needed
     returns: int32 (ceil(m / align),), -1 after the last group; int64 (groups,)

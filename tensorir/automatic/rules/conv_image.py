@@ -160,7 +160,9 @@ def leading_names(shape: Conv) -> list[str]:
 
 
 def is_rearranged(shape: Conv) -> bool:
-    """True if the image must be copied before the taps read it: with a stride, groups or transposed filters."""
+    """True if the taps do not read the image as stored: with a stride, groups, NCHW, or interleaved results
+    (``parts``).
+    """
     return bool(shape.stride > 1 or shape.groups > 1 or is_packed(shape))
 
 

@@ -191,8 +191,8 @@ class WindowPart(Part):
 
     @cached_property
     def _first(self) -> Config | None:
-        """Configuration of least modelled time; with staged images, among those within ``NEAR_FACTOR`` the one without
-        bank conflicts and with the fewest sectors. None if none is legal.
+        """Configuration of least modelled time; if ``across``, among those within ``NEAR_FACTOR`` the one without bank
+        conflicts and with the fewest sectors. None if none is legal.
         """
         seconds = self.expected()
         assert seconds is not None
