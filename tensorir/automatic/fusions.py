@@ -418,7 +418,9 @@ def _stored(pair: Pair, points: Sequence[tuple[int, int]]) -> Callable[[BaseSche
 
 
 def _joint(pair: Pair, name: str = "") -> Callable[[BaseSchedule], Iterator[Part]]:
-    """Parts with exactly both stages of the pair, as offered by the rules; with ``name``, only parts of this name."""
+    """Yield parts with exactly both stages of the pair, as offered by the rules; with ``name``, only parts of this
+    name.
+    """
 
     def parts(s: BaseSchedule) -> Iterator[Part]:
         graph = Graph(s.program)

@@ -333,8 +333,8 @@ class _Claims:
     def offered(
         self, rules: Sequence[Rule], anchor: Nest, parts: Sequence[Part], wanted: Callable[[str], bool] = bool
     ) -> Iterator[Part]:
-        """Parts with anchor ``anchor`` and a name accepted by ``wanted``, disjoint from ``parts``, with no outside
-        readers, whose start can be lowered.
+        """Yield parts with anchor ``anchor`` and a name accepted by ``wanted``, disjoint from ``parts``, with no
+        outside readers, whose start can be lowered.
         """
         taken = frozenset().union(*(p.names for p in parts))
         for part in itertools.chain.from_iterable(self._made(rule, anchor) for rule in rules):

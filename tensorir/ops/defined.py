@@ -72,7 +72,9 @@ def _rows(name: str, define: Callable[..., Tensor], x: Shape, more: Sequence[str
 
 
 def _typed(work: Workload, *inputs: str) -> Workload:
-    """``work`` with only the shapes of ``inputs`` in its origin; the others are derived from them."""
+    """``work`` with an origin (its recorded parameters) of only the shapes of ``inputs``; other shapes follow from
+    them.
+    """
     assert work.origin is not None
     kept = {k: v for k, v in work.origin.options.items() if k in inputs or not isinstance(v, str) or k == "dtype"}
     work.origin = type(work.origin)("ops", work.name, kept)

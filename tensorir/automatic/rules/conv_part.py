@@ -59,7 +59,7 @@ class ConvStages:
 
 
 class ConvTile(Tile[Conv], ABC):
-    """Base of a configuration whose steps schedule a convolution.
+    """Base of schedules of a convolution: one configuration of knobs, its constraints and its steps.
 
     way: suffix of template names;  approximate: see ``Part``
     """

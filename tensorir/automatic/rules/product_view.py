@@ -29,10 +29,11 @@ RUN = 16
 
 @dataclass(frozen=True)
 class ProductView:
-    """A reduction as products of ``a`` and ``b``, by axis names: ``rows``, ``columns`` (fused), ``terms``, ``apart``
+    """A reduction as a matrix product: names of its axes by role, ``rows``, ``columns`` (fused), ``terms``, ``apart``
     (batch).
 
-    again: the load of ``b`` -> its axes, if both operands are one array and ``b`` must be copied
+    product: names of its stages and operands;  gemm: its extents and types
+    again: load of ``b`` -> its axes, if both operands are the same array, so that ``b`` needs a copy; else {}
     """
 
     gemm: Gemm

@@ -65,8 +65,9 @@ def spread(values: Sequence[object], first: object, most: int) -> list[object]:
 
 
 class ProductPart(Part, Generic[E]):
-    """A matrix product as a part with the knobs of an engine.
+    """Part (claimed stages with their schedule) for a matrix product; knobs, constraints and costs come from an engine.
 
+    engine: tile class of ``tensorir.engines``;  p: the product
     values: maximum number of values per knob when other parts have knobs too
     """
 

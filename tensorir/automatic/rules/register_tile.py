@@ -51,7 +51,7 @@ CHAIN = 4.0
 
 
 def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
-    """Part for a stage whose cells read common elements, together with the sums that only it reads."""
+    """Yield a part for a stage whose cells read common elements, together with the sums that only it reads."""
     if target.kind != "cpu" or not anchor.constant or len(anchor.writes) != 1:
         return
     sums = [graph.nests[name] for name in _sums(graph, anchor)]

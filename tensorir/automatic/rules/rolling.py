@@ -21,8 +21,8 @@ ROWS = 32
 
 
 def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
-    """Part for attention: O / l with O = sum of weights * values, l = sum of weights, weights = f(scores, m), m = max
-    of scores, and scores that are reductions.
+    """Yield a part for attention: O / l with O = sum of weights * values, l = sum of weights, weights = f(scores, m), m
+    = max of scores, and scores that are reductions.
     """
     if anchor.kind != "map":
         return
@@ -75,7 +75,7 @@ class RollingPart(Part):
 
     @classmethod
     def tiled(cls, graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
-        """Parts of this class for the same stages, if it suits them."""
+        """Yield parts of this class for the same stages, if it suits them."""
         for p in offers(graph, anchor, target):
             if isinstance(p, RollingPart):
                 part = cls(graph, anchor, target, p.sums, p.weights, p.largest, p.total, p.scores)

@@ -25,7 +25,7 @@ CORES = 16
 
 
 def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
-    """Part for attention on a CPU, if there are enough queries to fill vectors."""
+    """Yield a part for attention on a CPU, if there are enough queries to fill vectors."""
     if target.kind == "cpu":
         yield from TiledRollingPart.tiled(graph, anchor, target)
 

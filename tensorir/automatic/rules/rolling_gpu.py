@@ -37,7 +37,7 @@ QUERY_BYTES = 1024
 
 
 def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
-    """Part for attention on tensor cores, for 16-bit operands on sm_80 and later."""
+    """Yield a part for attention on tensor cores, for 16-bit operands on sm_80 and later."""
     if target.kind == "gpu" and target.has("sm_80"):
         yield from WarpRollingPart.tiled(graph, anchor, target)
 
@@ -221,7 +221,9 @@ class WarpRollingPart(RollingPart):
             s.pipeline(piece, int(config["stages"]), async_=True)
 
     def _kept(self, s: BaseSchedule, scope: str) -> None:
-        """Accumulators in scope ``scope`` (registers); values exchanged between threads in shared memory."""
+        """Set memory scopes: accumulators in ``scope`` (registers), values exchanged between threads in shared
+        memory.
+        """
         m = self.largest.writes[0].name
         s.set_scope(self.sums.writes[0].name, scope)
         exchanged = [n.writes[0].name for n in (self.product, self.weights, self.largest, self.total)]

@@ -33,7 +33,7 @@ SCHEDULERS = 4
 
 
 def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
-    """Part for attention in float32 on a GPU."""
+    """Yield a part for attention in float32 on a GPU."""
     if target.kind == "gpu":
         yield from ThreadRollingPart.tiled(graph, anchor, target)
 

@@ -18,8 +18,8 @@ from tensorir.target import Target
 
 
 def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
-    """Parts for the chain that ends with ``anchor``: row by row, several rows across lanes, or tiles for matrix-vector
-    products.
+    """Yield parts for the chain that ends with ``anchor``: row by row, several rows across lanes, or tiles for
+    matrix-vector products.
     """
     return with_tiles(_by_rows(graph, anchor, target), graph, anchor, target)
 

@@ -184,7 +184,7 @@ class WarpsPart(AcrossPart):
 
     @property
     def terms(self) -> int:
-        """Terms of a cell."""
+        """Number of terms summed for one cell."""
         return self.anchor.size(self.anchor.reduced)
 
     def _fits(self, columns: int, share: int) -> bool:

@@ -25,7 +25,9 @@ WIDE_MOVES = 1.6
 
 
 def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
-    """Parts for a scan: tiled if it is the whole definition and long, and distributed over its independent scans."""
+    """Yield parts for a scan: tiled if it is the whole definition and long, and distributed over its independent
+    scans.
+    """
     if anchor.kind != "scan":
         return
     before = [n.name for n in graph.producers(anchor) if n.kind == "map" and not graph.is_output(n)]

@@ -32,7 +32,7 @@ PARTS = 32
 
 
 def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
-    """Parts for a scatter: private copies if it and its fill are the whole definition; on CPUs whole columns."""
+    """Yield parts for a scatter: private copies if it and its fill are the whole definition; on CPUs whole columns."""
     if anchor.kind != "scatter":
         return
     if anchor.constant:
@@ -44,7 +44,7 @@ def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
 
 
 def _alone(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
-    """Part with private copies, if the scatter and its fill are the whole definition and terms are many."""
+    """Yield a part with private copies, if the scatter and its fill are the whole definition and terms are many."""
     fill = f"{anchor.name}.init"
     cells, terms = graph.nests[fill].cells if fill in graph.nests else 0, anchor.size(anchor.stage.iters)
     combines = find(anchor.stage.body, Update)[0].combiner.name != "set"

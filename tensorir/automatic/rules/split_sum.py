@@ -29,19 +29,21 @@ UNIT_BYTES_S = 9e10
 
 
 def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
-    """Part for a reduction of few cells, if a second kernel pays."""
+    """Yield a part for a reduction of few cells, if a second kernel pays."""
     if _pays(graph, anchor, target):
         yield from _split(graph, anchor, target)
 
 
 def others(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
-    """Part for a reduction of few cells for which a one-kernel row reduction would be as fast, but does not apply."""
+    """Yield a part for a reduction of few cells for which a one-kernel row reduction would be as fast, but does not
+    apply.
+    """
     if not _pays(graph, anchor, target):
         yield from _split(graph, anchor, target)
 
 
 def shared(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
-    """Part for a reduction whose terms read common elements (sums over pairs), if no tile applies."""
+    """Yield a part for a reduction whose terms read common elements (sums over pairs), if no tile applies."""
     if target.kind == "gpu" and anchor.cells > CELLS["gpu"]:
         read = sum(DTYPES[x.dtype].bits // 8 for x in anchor.loads if x.buffer in anchor.reads)
         most = int(TERM_S * CACHE_RATIO * BYTES_S["gpu"] / max(1, read))
@@ -65,7 +67,7 @@ def _pays(graph: Graph, anchor: Nest, target: Target) -> bool:
 
 def _split(graph: Graph, anchor: Nest, target: Target, again: bool = False, cells: int | None = None,
            terms: int | None = None) -> Iterator[SplitPart]:  # fmt: skip
-    """Part for at most ``cells`` cells of at least ``terms`` terms.
+    """Yield a part for at most ``cells`` cells of at least ``terms`` terms.
 
     again: True for reductions with operand reuse, False for those without
     """
@@ -88,7 +90,7 @@ class SplitPart(Part):
 
     @property
     def terms(self) -> int:
-        """Terms of a cell."""
+        """Number of terms summed for one cell."""
         return self.anchor.size(self.anchor.reduced)
 
     def knobs(self) -> Mapping[str, Sequence[object]]:

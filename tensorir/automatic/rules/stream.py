@@ -65,7 +65,7 @@ def narrow(target: Target, lanes: int, bits: int) -> float:
 
 
 def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
-    """Parts for a single stage, with windows that only it reads: vectorized, then cell by cell."""
+    """Yield parts for a single stage, with windows that only it reads: vectorized, then cell by cell."""
     if anchor.spatial and anchor.kind in ("map", "reduce") and not anchor.empty:
         if near := windows(graph, anchor):
             yield VectorPart(graph, anchor, target, near, f"{anchor.cells} cells, each with windows of its own")
@@ -266,7 +266,7 @@ class VectorPart(Part):
 
     @functools.cached_property
     def _nests(self) -> tuple[Nest, ...]:
-        """Stages of the part; the anchor with its spatial axes in the order used here."""
+        """All stages of the part; the anchor with the vectorized axis last."""
         found = [n for name, n in self.graph.nests.items() if name in self.names]
         return tuple(self.anchor if n.name == self.anchor.name else n for n in found)
 

@@ -19,7 +19,7 @@ from tensorir.target import Target
 
 
 def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
-    """Part for a reduction, if vectors along its terms have less modelled time than vectors along its cells."""
+    """Yield a part for a reduction, if vectors along its terms have less modelled time than vectors along its cells."""
     if target.kind != "cpu" or anchor.kind != "reduce" or not anchor.constant:
         return
     last = anchor.reduced[-1]

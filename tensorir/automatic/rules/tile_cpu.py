@@ -37,14 +37,14 @@ VALUES = {
 
 
 def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
-    """Parts for a reduction with operand reuse and its epilogue, one per suitable engine."""
+    """Yield parts for a reduction with operand reuse and its epilogue, one per suitable engine."""
     total = summed(graph, anchor)
     if total:
         yield from by_engines(graph, anchor, target, total)
 
 
 def by_engines(graph: Graph, anchor: Nest, target: Target, total: Nest) -> Iterator[Part]:
-    """Parts for the matrix product ``total``, one per suitable engine."""
+    """Yield parts for the matrix product ``total``, one per suitable engine."""
     if target.kind != "cpu":
         return
     grouped = in_groups(total) if total.reuses else None
@@ -67,7 +67,7 @@ def by_engines(graph: Graph, anchor: Nest, target: Target, total: Nest) -> Itera
 
 
 def _of_groups(graph: Graph, anchor: Nest, target: Target, total: Nest, grouped: Nest) -> Iterator[Part]:
-    """Parts for products in groups, with vectors no wider than a group's columns, and register tiles; by modelled
+    """Yield parts for products in groups, with vectors no wider than a group's columns, and register tiles; by modelled
     seconds.
     """
     constants = graph.wishes.constants
@@ -86,7 +86,7 @@ def _of_groups(graph: Graph, anchor: Nest, target: Target, total: Nest, grouped:
 
 
 def gathered(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
-    """Part for grouped rows whose matrices are contiguous along the terms, with lanes along the terms."""
+    """Yield a part for grouped rows whose matrices are contiguous along the terms, with lanes along the terms."""
     total = summed(graph, anchor) if target.kind == "cpu" else None
     if total and not product_view(total):
         yield from _by_groups(graph, anchor, target, total, tb=True)

@@ -81,7 +81,7 @@ NEAR_FACTOR = 1.1
 
 
 def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
-    """Parts for a reduction with operand reuse, its epilogue and cheap maps that only it reads, one per suitable
+    """Yield parts for a reduction with operand reuse, its epilogue and cheap maps that only it reads, one per suitable
     engine.
     """
     total = summed(graph, anchor)
@@ -90,8 +90,8 @@ def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
 
 
 def by_engines(graph: Graph, anchor: Nest, target: Target, total: Nest) -> Iterator[Part]:
-    """Parts for the matrix product ``total``, one per suitable engine; a convolution's own tile is placed by modelled
-    time.
+    """Yield parts for the matrix product ``total``, one per suitable engine; a convolution's own tile is placed by
+    modelled time.
     """
     conv = convolved(graph, anchor, target, total)
     for part in multiplied(graph, anchor, target, total):
@@ -127,7 +127,7 @@ def _faster(part: Part, than: Part) -> bool:
 
 
 def multiplied(graph: Graph, anchor: Nest, target: Target, total: Nest) -> Iterator[Part]:
-    """Parts for the matrix product ``total``, one per suitable engine."""
+    """Yield parts for the matrix product ``total``, one per suitable engine."""
     view = matrix_view(total, anchor.writes[0].dtype, graph.wishes.precision) if target.kind == "gpu" else None
     if not view:
         return

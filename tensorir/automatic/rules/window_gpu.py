@@ -58,7 +58,7 @@ PACKED = 128
 
 
 def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
-    """Part for a reduction over windows of one array, and its epilogue."""
+    """Yield a part for a reduction over windows of one array, and its epilogue."""
     if target.kind != "gpu" or not anchor.constant or len(anchor.writes) != 1:
         return
     sums = (anchor.name,) if anchor.kind == "reduce" else windows(graph, anchor, again=True)

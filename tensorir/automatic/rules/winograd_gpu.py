@@ -58,7 +58,7 @@ STAGES = {"W", "U", "T", "V", "M", "Z", "Y"}
 
 
 def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
-    """Parts for a convolution and its epilogue, if ``Wishes.max_error`` allows Winograd's rounding."""
+    """Yield parts for a convolution and its epilogue, if ``Wishes.max_error`` allows Winograd's rounding."""
     total = summed(graph, anchor) if graph.wishes.max_error and target.language == "cuda" else None
     op = total.writes[0].origin.op if total else None
     conv = convolution_of(op) if op is not None and total is not None and len(op.bodies) == 1 else ""
