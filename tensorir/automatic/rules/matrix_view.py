@@ -326,7 +326,7 @@ def _plain(load: Load, total: Nest) -> bool:
 
 
 def _dimension(load: Load, it: Iter) -> int:
-    """Number of the dimension of ``load`` that axis ``it`` moves along; 0 if none."""
+    """Index of the dimension of ``load`` that axis ``it`` moves along; 0 if none."""
     return next(iter(dims_along(load, it.var)), 0)
 
 

@@ -109,13 +109,13 @@ class RegisterPart(Part):
 
     @cached_property
     def lane(self) -> int:
-        """Number of the axis that lanes are along: the last one with several iterations."""
+        """Index of the axis that lanes are along: the last one with several iterations."""
         long = [n for n, it in enumerate(self.cells) if most(it.extent) > 1]
         return long[-1] if long else 0
 
     @cached_property
     def shared(self) -> list[int]:
-        """Numbers of at most two axes for the tile's rows, the one with the fewest load cycles first."""
+        """Indices of at most two axes for the tile's rows, the one with the fewest load cycles first."""
         found = []
         for n, it in enumerate(self.cells):
             if n != self.lane and most(it.extent) > 1 and any(self._shares(r, n) for r in self.reads):

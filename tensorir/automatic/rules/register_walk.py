@@ -41,7 +41,7 @@ class Walk:
     """Loops over the cells of a register-tiled stage: ``blocks`` outside, ``inside`` a block; the innermost is over
     tiles.
 
-    nests: reading stages and the writing one;  sizes: axis -> cells of a tile;  lane: number of the lane axis
+    nests: reading stages and the writing one;  sizes: axis -> cells of a tile;  lane: index of the lane axis
     lanes, vectors: factors of the tile along it;  wanted: number of blocks;  first: axes to distribute first
     """
 
@@ -108,7 +108,7 @@ class Walk:
 
     @property
     def bordered(self) -> frozenset[int]:
-        """Numbers of the axes with border conditions."""
+        """Indices of the axes with border conditions."""
         return _bordered(tuple(self.nests))
 
     @property

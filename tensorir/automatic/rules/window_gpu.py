@@ -101,12 +101,12 @@ class WindowPart(Part):
 
     @cached_property
     def tiled(self) -> list[int]:
-        """Numbers of the tiled axes."""
+        """Indices of the tiled axes."""
         return [n for n, extent in enumerate(self.extents) if extent > 1][-TILED:]
 
     @cached_property
     def _windowed(self) -> set[int]:
-        """Numbers of the axes that windows move along."""
+        """Indices of the axes that windows move along."""
         own = {it.var: n for n, it in enumerate(self.total.spatial)}
         terms = {it.var for it in self.total.reduced}
         return {n for f in self.group.forms for v, n in own.items() if v in f.terms and terms & set(f.terms)}
