@@ -21,7 +21,7 @@ from tensorir.target import Target
 MOST_IN_VAIN = 1 << 20
 """Maximum blocks for the largest extents in one fused loop: idle ones cost a small launch about a millisecond."""
 CELLS = 1 << 10
-"""Assumed cells per block."""
+"""Least cells per block."""
 
 
 def open_axes(anchor: Nest) -> int:
