@@ -116,7 +116,9 @@ class Ruled:
         return self._tiled[key]
 
     def named(self, name: str) -> Template | None:
-        """A template of any name that rules make, by the kind of target that it begins with."""
+        """Template ``name`` of the rules for any target of its kind, the prefix "cpu" or "gpu"; None if there is
+        none.
+        """
         kind = name.partition("_")[0] if isinstance(name, str) else ""
         return self._made(kind, None).get(name) if kind in ("cpu", "gpu") else None
 
