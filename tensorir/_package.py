@@ -10,8 +10,8 @@ from typing import Any
 
 PACKAGE_VERSION = "0.1.0"
 LOADED = time.time()
-"""Seconds since the epoch when this process began to import the package; newer source files must not enter shared
-caches.
+"""Time (seconds since the epoch) when this process began to import the package. Source files modified later differ from
+the loaded code, so that nothing is stored in shared caches.
 """
 
 html_of: Callable[[Any], str] = str

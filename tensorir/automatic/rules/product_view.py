@@ -217,8 +217,10 @@ def _joint(total: Nest, load: Load, columns: Sequence[Iter]) -> int:
 
 
 def _runs(total: Nest, every: bool) -> tuple[int, ...]:
-    """Extents of inner reduction loops: one of at least ``RUN`` terms if it is not all; with ``every``, each axis but
-    the first.
+    """Extents of the reduction loops below the outermost one: one loop of at least ``RUN`` fused inner terms; () if all
+    terms are one loop.
+
+    every: True to keep each reduction axis as a separate loop
     """
     sizes = [n for it in total.reduced if (n := most(it.extent)) > 1]
     if every:

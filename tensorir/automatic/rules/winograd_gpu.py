@@ -50,7 +50,7 @@ PLACES = 16
 ROWS, COLUMNS = 16, 32
 """Rows and columns of accumulators that a warp stores to shared memory at once."""
 TILES_OF_A_BLOCK = 32
-"""Tiles per block of the fused kernel: one per lane for a row of pixels, and eight quads in different banks."""
+"""Tiles per block of the fused kernel: one per lane, so that a warp reads rows of pixels without bank conflicts."""
 FEWEST_CHANNELS = 8
 """Least channels of image and result; with fewer, transforms dominate."""
 STAGES = {"W", "U", "T", "V", "M", "Z", "Y"}
