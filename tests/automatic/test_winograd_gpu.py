@@ -90,3 +90,12 @@ def test_max_error_is_a_number():
     with pytest.raises(tir.TensorIRError) as e:
         tir.auto(windows(IMAGE, TAPS), AMPERE, max_error="little")
     assert "max_error" in str(e.value)
+
+
+def test_no_choice_is_made_by_what_is_rounded():
+    x, w = tir.placeholder((1, 8, 8, 8), name="x"), tir.placeholder((8, 8, 3, 3), name="w")
+    y = tir.nn.conv2d(x, w, pad=1)
+    chosen = tir.compute(y.shape, lambda *i: tir.where(y[i] > 0, 1.0, 0.0), name="chosen")
+    target = "cuda -arch=sm_80"
+    assert "gpu_winograd" in tir.auto(y, target, max_error=1e-3)
+    assert "gpu_winograd" not in tir.auto(chosen, target, max_error=1e-3)

@@ -28,6 +28,8 @@ from tensorir.engines.gemm_tensor import TensorTile, multiplication
 from tensorir.engines.problems import Conv, Gemm
 from tensorir.engines.tiles import Knob, Knobs, Rule
 from tensorir.ir.dims import most
+from tensorir.ir.tree import Select
+from tensorir.ir.visit import find
 from tensorir.schedule.schedule import BaseSchedule
 from tensorir.target import Target
 from tensorir.tune.gpu_devices import gpu_of
@@ -62,7 +64,7 @@ def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
     total = summed(graph, anchor) if graph.wishes.max_error and target.language == "cuda" else None
     op = total.writes[0].origin.op if total else None
     conv = convolution_of(op) if op is not None and total is not None and len(op.bodies) == 1 else ""
-    if isinstance(conv, str) or total is None:
+    if isinstance(conv, str) or total is None or _chooses(graph, total):
         return
     given = {conv.image.buffer, conv.filter.buffer}
     image = [n.name for n in graph.producers(total) if not given & {*n.writes}]  # the padded one
@@ -73,6 +75,11 @@ def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
     for tile in (WinogradTile, FusedTile):
         if (needs := tile.needs(p)) is not None and target.has(needs):
             yield ConvPart(graph, anchor, target, p, of, tile, image)
+
+
+def _chooses(graph: Graph, total: Nest) -> bool:
+    """True if a stage that reads the sums has a choice: ``where(y > 0, 1, 0)`` makes a 1 of any rounding of 0."""
+    return any(find(n.stage.body, Select) for n in graph.readers(total))
 
 
 def problem(conv: Convolution, graph: Graph) -> Conv:
