@@ -13,7 +13,7 @@ import numpy as np
 from tensorir import nn
 from tensorir.automatic.facts import Wishes
 from tensorir.engines.problems import PRECISIONS, TileProblem, result_type
-from tensorir.errors import DeclarationError, refuse
+from tensorir.errors import DeclarationError, ScheduleError, refuse
 from tensorir.errors.needs import need_bool, need_choice, shown
 from tensorir.expr.tensor import Tensor
 from tensorir.ir.dtypes import is_float
@@ -138,12 +138,20 @@ class Ruled:
         """CPU template of name ``name`` that runs the rules when it first schedules, or when its space is needed."""
 
         def schedule(s: BaseSchedule, config: Config) -> Any:
-            return self.tiled("cpu", s.target)[name].function(s, dict(config))
+            return self._on_cpu(name, s.target).function(s, dict(config))
 
         def space(target: Target) -> Space:
-            return self.tiled("cpu", target)[name].space_for(target)
+            return self._on_cpu(name, target).space_for(target)
 
         return Template(schedule, space, ("cpu",))
+
+    def _on_cpu(self, name: str, target: Target) -> Template:
+        """The template of a name on a CPU. Raises ``template.target`` if rules make none there."""
+        found = self.tiled("cpu", target)
+        if (one := found.get(name)) is None:
+            message = f"no rule schedules {self.out.name} by {name} on {target.text}"
+            raise refuse(ScheduleError, "template.target", message, hint=f"one of {', '.join(found)}")
+        return one
 
 
 def those(wanted: Callable[[str], bool], templates: Mapping[str, Template]) -> Named:

@@ -203,6 +203,13 @@ def test_templates_for_a_target_are_those_that_rules_make_there():
     assert name not in work.templates and "gpu_tile" not in work.templates
 
 
+def test_a_template_that_rules_do_not_make_on_a_target_is_refused_there():
+    small = tir.Target.parse("opencl -shared_bytes=32768 -shared_optin_bytes=32768 -registers=32 -vector_bytes=64")
+    work = tir.ops.conv2d(c=32, k=64, h=14, w=14, pad=1)
+    with pytest.raises(tir.ScheduleError, match=r"template\.target.*cpu_tile_column"):
+        work.schedule(template="cpu_tile_column", target=small)
+
+
 def test_who_asks_for_a_template_has_no_others_tried(monkeypatch):
     planned = []
     lowers = plan._Claims._lowers
