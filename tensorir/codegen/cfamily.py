@@ -519,7 +519,7 @@ class _KernelText:
         return f"FETCH({self.expr.address(self.names.buffer(s.buffer), s.index[0])});"
 
     def atomic_add(self, s: Store) -> str:
-        """Atomic addition to memory."""
+        """C text of the call, without semicolon, that adds the Store's value atomically to its element."""
         at, value = self.expr.address(self.names.buffer(s.buffer), s.index[0]), self.expr(s.value)
         return self.expr.spelled(self.d.atomics[s.buffer.dtype], at=at, x=value)
 

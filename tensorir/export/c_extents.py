@@ -110,7 +110,7 @@ class InC:
 
 
 def too_large(extent: Extent, most: int) -> TensorIRError:
-    """Return the ExportError for an extent whose bytes overflow in C."""
+    """ExportError, not raised here, for an extent that may be as large as ``most``: its bytes overflow in C."""
     message = f"{extent} may be {most}, and exported C counts bytes and elements below 2^62"
     return refuse(ExportError, "export.dims", message, hint="a smaller high= of the dims")
 

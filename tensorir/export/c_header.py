@@ -101,7 +101,7 @@ def given(source: Source) -> tuple[Param, ...]:
 
 
 def dim_names(source: Source, called: str) -> list[str]:
-    """C argument names of dims, in the order of ``buffers``."""
+    """C argument names of launch-time extents (dims) of the function ``called``, in the order of its parameters."""
     return [_argument(p, source, called) for p in given(source) if p.role == "dim"]
 
 

@@ -34,7 +34,7 @@ def scalar(number: int, dtype: str, turn: int = 0, bits: int = 0) -> int:
 
 
 def table(rng: np.random.Generator, shape: tuple[int, ...], limit: int, beyond: bool, turn: int = 0) -> np.ndarray:
-    """Index table below ``limit`` in random order: every index if there is space, extremes first.
+    """Shuffled index table below ``limit``: every index if there is space, else the extremes and some others.
 
     beyond: include -1 and ``limit``, for programs that define their effect
     turn:   run number; without space for all indices, runs cycle through them

@@ -73,7 +73,7 @@ class _Ended(Exception):  # another role has failed
 
 @dataclass
 class _Landing:
-    """A copy in flight in one block."""
+    """A tile copy in flight in one block, complete once its mbarrier is awaited."""
 
     home: Cells
     where: np.ndarray

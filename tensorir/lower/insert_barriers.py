@@ -100,7 +100,7 @@ _Access = tuple[Buffer, str, "_Slot | None", "_Owner | None"]
 
 @dataclass(frozen=True)
 class _Touched:
-    """Buffers read and written since the last barrier, each with stage, ring slot and owner if known."""
+    """Accesses since the last barrier: (buffer, stage that computes, ring slot or None, owning threads if known)."""
 
     read: frozenset[_Access] = frozenset()
     written: frozenset[_Access] = frozenset()

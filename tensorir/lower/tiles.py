@@ -109,7 +109,7 @@ def _whole_rows(b: Buffer, tile: Buffer) -> bool:
 
 
 def _in_a_row(b: Buffer, tile: Buffer) -> bool:
-    """True if the tile is stored row-major without a layout."""
+    """True if buffer ``b`` has no layout and its inner extents equal the tile's, so that the tile is contiguous."""
     dims = b.dims[len(b.dims) - len(tile.dims) :]
     return b.layout is None and b.scope is Scope.SHARED and all(
         n == m for n, m in list(zip(dims, tile.dims, strict=True))[1:]

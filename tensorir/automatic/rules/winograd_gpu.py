@@ -155,7 +155,7 @@ def _near(s: BaseSchedule, tensor: str, at: Any, lanes: int) -> str:
 
 
 def _side_by_side(s: BaseSchedule, lanes: Any, many: int) -> None:
-    """Vectorize the innermost loop of ``many`` iterations; unroll it if there is one."""
+    """Vectorize loop ``lanes`` if its count ``many`` exceeds 1, else unroll it."""
     if many > 1:
         s.vectorize(lanes)
     else:
