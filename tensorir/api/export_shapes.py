@@ -23,7 +23,7 @@ from tensorir.export.program import ExportProgram
 from tensorir.target import Target
 from tensorir.tune.log import LogReader, RankedRecord, Record, choose
 from tensorir.tune.portfolio import REGRET
-from tensorir.tune.template import has_on
+from tensorir.tune.template import found_on
 
 if TYPE_CHECKING:
     from tensorir.api.work import Work
@@ -144,7 +144,7 @@ def _of_one_place(
     for work in works:
         reader = LogReader(folder_of(work, log_for(work, log)))
         for record in reader.records(workload=work.title, compute=compute_digest(work)):
-            if suits(record, target) and has_on(work.templates, record.template, target_of(record)):
+            if suits(record, target) and found_on(work.templates, record.template, target_of(record)):
                 found[place_of(record)][work.title].append(record)
         if reader.summary():
             remarks[f"log: {reader.summary()}"] = None

@@ -18,7 +18,7 @@ from tensorir.target import Target
 from tensorir.tune.frozen import looks_frozen
 from tensorir.tune.record import Record, RunIdentity, Setting, relevant
 from tensorir.tune.store import LogError, LogReader
-from tensorir.tune.template import has_on
+from tensorir.tune.template import found_on
 
 if TYPE_CHECKING:
     from tensorir.api.work import Work
@@ -102,7 +102,7 @@ def why_stale(work: Work, record: Record, target: Target) -> list[str]:
     """Reasons why this version makes another source than the record's, as far as known."""
     name = record.template
     try:
-        if not has_on(work.templates, name, target):
+        if not found_on(work.templates, name, target):
             return [f"the templates: there is no {name!r:.60} any more"]
     except ScheduleError as error:  # of rules
         return [f"the templates: {error.problems[0].message:.200}"]

@@ -33,7 +33,7 @@ from tensorir.tune.inputs import arguments
 from tensorir.tune.record import Record, RunIdentity, Setting
 from tensorir.tune.selection import contenders, counted
 from tensorir.tune.store import LogReader
-from tensorir.tune.template import has_on, template_on
+from tensorir.tune.template import found_on
 
 if TYPE_CHECKING:
     from tensorir.api.work import Work
@@ -104,10 +104,8 @@ MAX_COMPILED = 5
 
 
 def _legal(work: Work, name: str, config: Mapping[str, object], target: Target) -> bool:
-    if not has_on(work.templates, name, target):
-        return False
-    template = template_on(work.templates, name, target)
-    return template.suits(target) and template.space_for(target).index(config) >= 0
+    template = found_on(work.templates, name, target)
+    return template is not None and template.suits(target) and template.space_for(target).index(config) >= 0
 
 
 def _first_good(work: Work, records: Iterable[Record], device: Device) -> tuple[Executable | None, int, int]:
@@ -199,7 +197,7 @@ def gone(work: Work, templates: Sequence[str], target: Target | None = None) -> 
         return sorted(
             name
             for name in {*templates}
-            if not (has_on(work.templates, name, target) if target else name in work.templates)
+            if not (found_on(work.templates, name, target) if target else name in work.templates)
         )
     except ScheduleError:
         return sorted({*templates})

@@ -28,7 +28,7 @@ from tensorir.target import Target
 from tensorir.tune.brief import whole
 from tensorir.tune.index import LEAST_INDEXED_BYTES
 from tensorir.tune.record import BadRecord, Record, RunIdentity, read, relevant
-from tensorir.tune.template import has_on, template_on
+from tensorir.tune.template import found_on
 
 if TYPE_CHECKING:
     from tensorir.api.work import Work
@@ -148,8 +148,7 @@ def source_key(work: Work, record: Record, target: Target) -> str | None:
     This package's templates are covered by its state in the key; a user's function can call anything.
     """
     try:
-        known = has_on(work.templates, record.template, target)
-        template = template_on(work.templates, record.template, target) if known else None
+        template = found_on(work.templates, record.template, target)
     except ScheduleError:  # no rule schedules it
         return None
     pipeline = sys.modules.get("tensorir.lower.pipeline")

@@ -34,7 +34,7 @@ from tensorir.ir.tree import Binary, Call, Reduce, Var
 from tensorir.ir.visit import find
 from tensorir.runtime.host import target_here
 from tensorir.target import Target
-from tensorir.tune.template import Template, Templates, has_on, suiting, template_on
+from tensorir.tune.template import Template, Templates, found_on, suiting, template_on
 
 if TYPE_CHECKING:
     from tensorir.api.schedule import Schedule
@@ -194,8 +194,8 @@ class Work(Handle, Shown):
 
     def _suits(self, template: str, target: Target) -> bool:
         """True if a template of this name is written for ``target``."""
-        known = has_on(self.templates, template, target)
-        return known and template_on(self.templates, template, target).suits(target)
+        found = found_on(self.templates, template, target)
+        return found is not None and found.suits(target)
 
     def schedule(
         self, config: Mapping[str, object] | None = None, template: str | None = None, target: str | Target = "opencl"

@@ -36,7 +36,7 @@ from tensorir.schedule.schedule import BaseSchedule
 from tensorir.target import Target
 from tensorir.tune.legal import Predicate
 from tensorir.tune.space import Space
-from tensorir.tune.template import OneByOne, Template
+from tensorir.tune.template import OneByOne, Template, need_rule
 
 TUNED = 2
 """Maximum number of parts whose knobs are searched, by importance; the others keep their defaults."""
@@ -454,11 +454,7 @@ def templates_of(made: Sequence[Tensor], wishes: Wishes) -> Callable[[Target], O
 
     def template(name: str, first: Plan, kind: str) -> Template:
         def plan(on: Target) -> Plan:
-            found = known(on, on.name)
-            if name not in found:
-                message = f"no rule schedules {made[0].name} by {name} on {on.text}"
-                raise refuse(ScheduleError, "template.target", message, hint=f"one of {', '.join(found)}")
-            return found[name]
+            return need_rule(known(on, on.name), name, made[0].name, on)
 
         return Template(
             lambda s, c: plan(s.target).schedule(s, c), lambda on: plan(on).space(), (kind,),

@@ -20,7 +20,7 @@ from tensorir.tune.log import LogReader
 from tensorir.tune.progress import milliseconds
 from tensorir.tune.record import BadRecord, Record
 from tensorir.tune.store import open_regular
-from tensorir.tune.template import has_on
+from tensorir.tune.template import found_on
 
 
 def freeze(workload: tuple[str, ...], output: str, log: str, as_json: bool) -> int:
@@ -94,7 +94,7 @@ class _Regenerate:
             return None
         try:
             target = target_of(record)
-            if not has_on(work.templates, record.template, target):
+            if not found_on(work.templates, record.template, target):
                 return None
             return prepare(work, record.template, record.config, target, check=False).source.sha256
         except Refused:

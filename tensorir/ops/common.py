@@ -13,13 +13,13 @@ import numpy as np
 from tensorir import nn
 from tensorir.automatic.facts import Wishes
 from tensorir.engines.problems import PRECISIONS, TileProblem, result_type
-from tensorir.errors import DeclarationError, ScheduleError, refuse
+from tensorir.errors import DeclarationError, refuse
 from tensorir.errors.needs import need_bool, need_choice, shown
 from tensorir.expr.tensor import Tensor
 from tensorir.ir.dtypes import is_float
 from tensorir.ir.tree import Expr
 from tensorir.target import Target
-from tensorir.tune.template import OneByOne, Template, Templates
+from tensorir.tune.template import OneByOne, Template, Templates, need_rule
 
 if TYPE_CHECKING:
     from tensorir.schedule.schedule import BaseSchedule
@@ -84,7 +84,6 @@ def tiled(out: Tensor, wishes: Wishes, known: Sequence[str] = ()) -> Templates:
     known: names of CPU templates that are created without running rules, to load kernels of theirs
     """
     ruled = Ruled(out, wishes)
-
     kinds = {kind: functools.partial(ruled.tiled, kind) for kind in ("cpu", "gpu")}
     return Templates({}, kinds, lambda: {name: ruled.later(name) for name in known}, other=ruled.named)
 
@@ -147,11 +146,7 @@ class Ruled:
 
     def _on_cpu(self, name: str, target: Target) -> Template:
         """The template of a name on a CPU. Raises ``template.target`` if rules make none there."""
-        found = self.tiled("cpu", target)
-        if (one := found.get(name)) is None:
-            message = f"no rule schedules {self.out.name} by {name} on {target.text}"
-            raise refuse(ScheduleError, "template.target", message, hint=f"one of {', '.join(found)}")
-        return one
+        return need_rule(self.tiled("cpu", target), name, self.out.name, target)
 
 
 def those(wanted: Callable[[str], bool], templates: Mapping[str, Template]) -> Named:

@@ -274,7 +274,7 @@ class Templates(MutableMapping[str, Template], Shown):
         return self._made
 
     def __getitem__(self, name: str) -> Template:
-        later, made = self._later, self._made  # in this order: ``_all`` sets the other one first
+        later, made = self._later, self._made  # in this order: ``_own`` sets the other one first
         if name in made or later is None:
             return made[name]
         kinds = [kind for kind in later if str(name).startswith(f"{kind}_")] or [*later]  # as rules call theirs
@@ -307,9 +307,10 @@ class Templates(MutableMapping[str, Template], Shown):
 
     def copy(self) -> Templates:
         """An independent copy."""
-        made = Templates(self._made, self._later, self._alone, self._lead, self._other)
-        made._begun = self._begun
-        return made
+        later, made = self._later, self._made  # in this order, as above
+        other = Templates(made, None, self._alone, self._lead, self._other)
+        other._later, other._begun = later, self._begun
+        return other
 
     __copy__ = copy
 
@@ -326,19 +327,25 @@ def suiting(templates: Mapping[str, Template], target: Target) -> Iterator[tuple
     return ((name, t) for name, t in found if t.suits(target))
 
 
-def template_on(templates: Mapping[str, Template], name: str, target: Target) -> Template:
-    """The template of a name as it is made for a target; where there is none, for any of its kind, or KeyError."""
+def found_on(templates: Mapping[str, Template], name: str, target: Target) -> Template | None:
+    """Template of a name as made for ``target``, else for any target of its kind; None if there is none."""
     found = templates.named(name, target) if isinstance(templates, Templates) else None
-    return found or templates[name]
+    return found or templates.get(name)
 
 
-def has_on(templates: Mapping[str, Template], name: str, target: Target) -> bool:
-    """True if ``template_on`` finds one."""
-    try:
-        template_on(templates, name, target)
-    except KeyError:
-        return False
-    return True
+def template_on(templates: Mapping[str, Template], name: str, target: Target) -> Template:
+    """``found_on``; KeyError if there is none."""
+    if found := found_on(templates, name, target):
+        return found
+    raise KeyError(name)
+
+
+def need_rule(found: Mapping[str, T], name: str, what: str, target: Target) -> T:
+    """Item ``name`` of what rules make of ``what`` on ``target``; raises ScheduleError ``template.target`` if none."""
+    if (one := found.get(name)) is None:
+        message = f"no rule schedules {what} by {name} on {target.text}"
+        raise refuse(ScheduleError, "template.target", message, hint=f"one of {', '.join(found)}")
+    return one
 
 
 def _none(_: Target | None) -> Mapping[str, Template]:
