@@ -263,6 +263,7 @@ class Arith:
         """Linear form of ``a // c`` or ``a % c``: multiples of c are split off, the rest resolved if its range
         allows.
         """
+        a = self._factored(a, c)
         whole = Linear({t: k // c for t, k in a.terms.items() if k % c == 0}, a.constant // c)
         rest = Linear({t: k for t, k in a.terms.items() if k % c}, a.constant % c)
         lo, hi = self.range_of(rest)
@@ -287,6 +288,17 @@ class Arith:
         atom = self._atom(binary(op, rest.expr(), c))
         one = Linear({atom: 1}, 0)
         return whole.plus(one) if op == "//" else one
+
+    def _factored(self, form: Linear, c: int) -> Linear:
+        """``min(c*x, c*y) -> c * min(x, y)`` for the terms that c then divides; max likewise."""
+        for t, k in form.terms.items():
+            if k % c and isinstance(t, Binary) and t.op in ("min", "max"):
+                sides = [self.linear(x) for x in (t.a, t.b)]
+                n = math.gcd(*(m for s in sides for m in (s.constant, *s.terms.values())))
+                if n > 1 and k * n % c == 0:
+                    parts = (Linear({x: m // n for x, m in s.terms.items()}, s.constant // n).expr() for s in sides)
+                    form = form.plus(Linear({t: k}, 0), -1).plus(Linear({self._atom(binary(t.op, *parts)): k * n}, 0))
+        return form
 
     def _merge(self, form: Linear) -> Linear:
         """Simplify ``c * (x // c) + x % c   ->   x``, also for x = y // b, where x // c is written y // (b * c)."""

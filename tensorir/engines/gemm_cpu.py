@@ -4,6 +4,7 @@ All compute a register tile of a few rows by some vectors of columns: each reduc
 load per vector, and one multiply-add per pair. They differ in how operands are supplied:
 
 column: the whole reduction in registers; b in panels packed inside the block, or by a separate kernel
+image:  the same, for windows over a padded image, of which a block keeps what it reads
 strip:  the reduction in pieces, with the sums of a strip of columns in block memory, so that b is read in long
         contiguous runs; b is packed per tile of columns, by a separate kernel, or (small m) not at all
 dot:    vectors along the reduction, for b stored (n, k): dot products of whole rows, b unpacked
@@ -19,11 +20,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from tensorir.engines.blocks import extent_of
-from tensorir.engines.model import BLOCK_BYTES, CORES, CpuTile, balance, crowding, in_balanced_tiles, priced
+from tensorir.engines.model import CORES, CpuTile, balance, crowding, in_balanced_tiles, priced, room
 from tensorir.engines.packing import SIDE, leave_turned, tiles_of, turned
 from tensorir.engines.problems import Gemm
 from tensorir.engines.product import Product, bind_outer, sums_in_registers
-from tensorir.engines.steps import divisor_near, unroll_by
+from tensorir.engines.steps import divisor_near, divisor_of, divisors_near, unroll_by
 from tensorir.engines.tiles import Knob, Knobs, Rule
 from tensorir.ir.words import SIDES
 from tensorir.schedule.analysis import packed_names
@@ -50,6 +51,8 @@ FOLDED = 0.23
 POINTERS, PLACE = 12, 15.0
 """Rows whose places in memory stay in registers where tiles have them at different distances, and cycles to find one.
 """
+UNEVEN = 1.04
+"""Times that a tile takes whose rows are at different distances, where all that it reads is near."""
 SECOND_CACHE_LINE, THIRD_CACHE_LINE = 0.42, 1.6
 """Cycles more of 64 bytes of b that come from the second-level cache, or cross lines; and from beyond that cache."""
 SECOND_CACHE_BYTES = 1792 * 1024
@@ -86,6 +89,10 @@ ACROSS, FOUR, SPILLED = 1.25, 0.8, 0.25
 """Cycles to add one lane of a vector to others; the share of them that remains where four results are written next to
 each other; and cycles more of a multiply-add where vectors of both operands do not fit in registers.
 """
+KEPT = 0.6
+"""Cycles of an element of a padded image that a block keeps."""
+FEWEST_EVEN_ROWS = 4
+"""Rows of a tile from which on its evenness may outweigh its size."""
 FEW_ROWS = 12
 """Rows up to which reading b in place costs less than packing it."""
 
@@ -203,9 +210,10 @@ class RegisterTile(CpuTile[Gemm], ABC):
         m, whole = p.m, p.wide is None
         first = int((not whole or m * p.k * p.sum_bytes > 1 << 20) and m > FEW_ROWS)
         parts = {-(-m // d) for d in (2, 4, 8)} | {64, 128, 256, 512, 1024}
+        sizes = [6, 4, 5, 3, 2, 1, 8, 12] if p.registers < 32 else [14, 12, 8, 6, 4, 3, 2, 1, 10, 7, 5, 20, 28]
         return dict(
             rows=[0, *sorted(r for r in parts if 1 < r < m)],
-            tile=[6, 4, 5, 3, 2, 1, 8, 12] if p.registers < 32 else [14, 12, 8, 6, 4, 3, 2, 1, 10, 7, 5, 20, 28],
+            tile=list(dict.fromkeys([*sizes, *(rows for rows, _ in _even_tiles(p))])),
             vectors=[2, 3, 4, 1, 6, 8],
             pack_a=[0] if whole and (p.tc or not p.ta) else [1] if p.prepack_a else [first, 1 - first],
             unroll_k=[4, 1, 2, 8],
@@ -271,6 +279,7 @@ class PanelTile(RegisterTile):
         """Cycles of one panel for all rows of a block, packing included."""
         p, elements, tiles = self.p, self.width * self.p.k, -(-self.high // self.tile)
         cycles = panel_cycles(p, self.high, self.tile, self.vectors) * p.k
+        cycles *= 1.0 if is_even(p, -(-self.high // tiles)) else UNEVEN
         cycles += element_cycles(p, self.length, self.width, self.pack == "none") * elements * tiles
         if p.tc:
             gaps = max(0.0, p.apart[0] - 1.0) * self.high * p.k
@@ -376,7 +385,10 @@ class ColumnTile(PanelTile):
         bind_outer(s, of.loops(out, ""))
         jb, j = s.share_out(f"{out}.j", each=self.wide)
         ib, i = self.row_blocks(s, out)
-        lanes = self.p.vector_lanes
+        lanes, block = self.p.vector_lanes, ib[0] if ib else jb
+        if of.keep:  # before tiles of two sizes are cut: a block keeps what its rows read
+            s.compute_at(of.stage, block)
+            of.keep(block)
         if self.p.tc:
             i0, i1 = s.split(i, [None, self.tile], tail="balanced")
             jp, jh, jl = s.split(j, [None, self.vectors, lanes])
@@ -388,13 +400,18 @@ class ColumnTile(PanelTile):
                 s.reorder(jp, i0)
         s.compute_at(of.stage, i0)
         sums_in_registers(s, of, of.stage, self.p, self.unroll_k)
-        self.panels_packed(s, of, ib[0] if ib else jb)
+        self.panels_packed(s, of, block)
         return self.rows_packed(s, of)
+
+    @property
+    def block_bytes(self) -> int:
+        """Bytes of block memory: packed panels."""
+        return self.p.sum_bytes * self.wide * self.p.k if self.pack == "block" else 0
 
     rules: ClassVar[Mapping[str, Rule]] = {
         **PanelTile.rules,
         "columns": lambda t: t.panels == 1 or t.wide < t.p.n + t.width,
-        "fits": lambda t: t.pack != "block" or t.p.sum_bytes * t.wide * t.p.k <= BLOCK_BYTES,
+        "fits": lambda t: t.block_bytes <= room(t.p.block_bytes),
     }
 
     @classmethod
@@ -409,7 +426,49 @@ class ColumnTile(PanelTile):
 
     def cost(self) -> float:
         far = FAR_PANELS if self.pack == "kernel" and is_far(self.p) else 0.0
-        return launched((self.panels * self.panel_cycles() + self.ragged + far) * self.makespan() + self.around)
+        blocks = (self.panels * self.panel_cycles() + self.ragged + far + self.kept) * self.makespan()
+        return launched(blocks + self.around)
+
+    @property
+    def kept(self) -> float:
+        """Cycles of a block for what it keeps of the image."""
+        return 0.0
+
+
+class ImageTile(ColumnTile):
+    """Engine "image": "column" for windows over a padded image; a block keeps what its rows of pixels read of it."""
+
+    @property
+    def image_rows(self) -> int:
+        """Rows of pixels per block."""
+        return self.high // self.p.row_run
+
+    @property
+    def elements(self) -> int:
+        """Elements of the image per block."""
+        _, least, more = self.p.strip
+        return least + self.image_rows * more
+
+    @property
+    def block_bytes(self) -> int:
+        """Bytes of block memory: packed panels and the part of the image."""
+        return super().block_bytes + self.p.sum_bytes * self.elements
+
+    @property
+    def kept(self) -> float:
+        return KEPT * self.elements
+
+    rules: ClassVar[Mapping[str, Rule]] = {
+        **ColumnTile.rules,
+        "image": lambda t: (
+            t.high % t.p.row_run == 0 and (t.p.m == t.p.strip[0] * t.p.row_run or t.p.strip[0] % t.image_rows == 0)
+        ),
+    }
+
+    @classmethod
+    def knobs(cls, p: Gemm, target: Target) -> Knobs:
+        rows = divisors_near(p.strip[0], (1, 2, 4, 7, 8, 14))
+        return {**super().knobs(p, target), "rows": [r * p.row_run % p.m for r in rows], "pack_a": [0]}
 
 
 class StripTile(PanelTile):
@@ -463,7 +522,7 @@ class StripTile(PanelTile):
     rules: ClassVar[Mapping[str, Rule]] = {
         **PanelTile.rules,
         "columns": lambda t: t.columns % t.width == 0 and (t.pack != "none" or t.columns <= t.p.n),
-        "fits": lambda t: t.block_bytes <= BLOCK_BYTES,
+        "fits": lambda t: t.block_bytes <= room(t.p.block_bytes),
         "unrolled": lambda t: t.unroll_k <= t.depth,
     }
 
@@ -616,7 +675,15 @@ def _tiles(shape: Gemm) -> list[tuple[int, int]]:
     if shape.registers >= 32:
         found = [(14, 2), (12, 2), (8, 3), (6, 4), (10, 2), (28, 1), (20, 1), (14, 1), (12, 1), *found]
     most = shape.registers // shape.product_room
+    found += [tile for tile in _even_tiles(shape) if tile not in found]
     return [p for p in found if p[0] <= shape.m and p[0] * p[1] <= most]
+
+
+def _even_tiles(shape: Gemm) -> list[tuple[int, int]]:
+    """Tiles (rows, vectors) of the most rows of one run that registers hold, for runs without such sizes otherwise."""
+    most = shape.registers // shape.product_room
+    found = [(divisor_of(shape.row_run, most // v - 1), v) for v in (2, 3, 4)] if shape.row_run else []
+    return [tile for tile in found if tile[0] >= FEWEST_EVEN_ROWS]
 
 
 def _strips(n: int, lanes: int, wanted: Sequence[int] = ()) -> list[int]:

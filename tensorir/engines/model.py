@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from tensorir.engines.problems import Conv, TileProblem
+from tensorir.engines.problems import Conv
 from tensorir.engines.steps import divisors_near
 from tensorir.engines.tiles import Config, Knobs, P, Tile, cheapest, space_with
 from tensorir.target import Target
@@ -97,9 +97,9 @@ def channel_lanes(shape: Conv) -> int:
     return lanes
 
 
-def room(shape: TileProblem) -> int:
-    """Bytes of block memory available."""
-    return shape.block_bytes or BLOCK_BYTES
+def room(block_bytes: int) -> int:
+    """Bytes that a block may keep of a target's block memory, of unknown size if 0."""
+    return min(block_bytes or BLOCK_BYTES, BLOCK_BYTES)
 
 
 def in_balanced_tiles(extent: int, most: int, step: Callable[[int], float]) -> float:

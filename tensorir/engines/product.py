@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from tensorir.engines.problems import Gemm
@@ -26,6 +26,7 @@ class Product(NamedTuple):
     wide: dtype that packed operands are converted to, as in the stage
     runs: extents of inner loops over the reduction; addresses of an operand are recomputed outside of each
     a_copy, b_copy: stages that pack operands, once created
+    keep: step that computes ``a`` for each block, at the loop it is given; None if ``a`` is computed elsewhere
     """
 
     stage: str
@@ -39,6 +40,7 @@ class Product(NamedTuple):
     runs: Sequence[int] = ()
     a_copy: str = ""
     b_copy: str = ""
+    keep: Callable[[str], None] | None = None
 
     def written(self, s: BaseSchedule, scope: str = "register") -> str:
         """Stage that reads the accumulators, created if necessary."""

@@ -49,6 +49,11 @@ def divisors_near(n: int, wanted: Sequence[int]) -> list[int]:
     return sorted(out)
 
 
+def divisor_of(k: int, most: int) -> int:
+    """Greatest divisor of k that is at most ``most``."""
+    return next(d for d in range(max(1, min(k, most)), 0, -1) if k % d == 0)
+
+
 def divisor_near(k: int, wanted: int) -> int:
     """Divisor of k within 3/4 to 3/2 of ``wanted``; else a balanced length near it."""
     near = [d for d in range(max(1, 3 * wanted // 4), 3 * wanted // 2 + 1) if k % d == 0]

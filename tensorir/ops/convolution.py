@@ -44,7 +44,7 @@ LOADED_ALONE = ("cpu_tile_column", "cpu_tile_strip")
 """CPU templates that are created without running rules, to load kernels of theirs."""
 FEWEST_CHANNELS = 4
 """Least channels of a group to treat it as a matrix product."""
-WAYS = ("cpu_tile_column", "cpu_tile_turned", "cpu_tile_registers")
+WAYS = ("cpu_tile_column", "cpu_tile_turned", "cpu_tile_image", "cpu_tile_registers")
 """CPU templates that are compared by modelled time to choose the default."""
 SIDES = {"x": ("n", "c", "h", "w"), "w": ("k", "cg", "r", "s"), "y": ("n", "k", "p", "q")}
 """Dimensions of image x, filter w and result y, in the order of NCHW."""

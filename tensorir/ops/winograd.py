@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from tensorir.algorithms.winograd import allowed_tiles, matrices
 from tensorir.engines.model import (
     BLOCK,
-    BLOCK_BYTES,
     DELAY,
     FIRST_CACHE_BYTES,
     FIRST_CACHE_STEP,
@@ -301,7 +300,7 @@ def space(shape: Conv) -> Space:
             "registers": lambda v: bool(min(v["tile"], _panel(shape, v["m"], v["tb"])) * v["vectors"] <= most),
             # each block of output channels would transform the image again
             "once": lambda v: v["image"] == "kernel" or v["panels"] == panels[v["vectors"]],
-            "fits": lambda v: _Blocks(shape, v).bytes <= min(BLOCK_BYTES, room(shape)),
+            "fits": lambda v: _Blocks(shape, v).bytes <= room(shape.block_bytes),
         },
         lambda v: _Blocks(shape, v).cost,
         ("unroll_c",),

@@ -124,3 +124,12 @@ def test_facts_that_bound_each_other_end_a_proof():
     for k in (1, 2):
         facts = [binary("<=", a, binary("*", b, const(k, "index"))), binary("<=", b, binary("*", a, const(k, "index")))]
         assert not Arith(assume=facts).proves(binary("<=", binary("+", a, c), const(5, "index")))
+
+
+def test_blocks_that_are_moved_back_begin_at_whole_rows():
+    """What a block of 14 rows of 55 pixels reads is found although its start is a minimum: 15 rows were taken."""
+    block, pixel = Var("block", "index"), Var("pixel", "index")
+    arith = Arith({block: (0, 3), pixel: (0, 769)})
+    start = binary("min", block * 770, const(2255))
+    assert same(arith.simplify(start // 55), binary("min", block * 14, const(41)))
+    assert side_of((start + pixel) // 55, arith, {pixel: (0, 769)}).extent == 14

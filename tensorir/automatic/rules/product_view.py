@@ -7,11 +7,12 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from tensorir.arith.access import alike
+from tensorir.arith.access import alike, first_step
 from tensorir.arith.affine import Arith, structure
 from tensorir.automatic.facts import Nest
+from tensorir.automatic.rules.register_image import Image
 from tensorir.engines.problems import Gemm, accumulator
-from tensorir.engines.product import Product
+from tensorir.engines.product import SHORT_RUN, Product
 from tensorir.ir.build import binary
 from tensorir.ir.dims import most
 from tensorir.ir.text import show
@@ -48,6 +49,18 @@ class ProductView:
         """The same view with operands named in ``names`` marked for packing ahead of time."""
         a, b = (x in names for x in (self.product.a, self.product.b))
         return replace(self, gemm=replace(self.gemm, prepack=b, prepack_a=a)) if a or b else self
+
+    def under(self, total: Nest, image: Image) -> ProductView | None:
+        """The same view with ``image`` for operand ``a``, for engines that keep parts of it in blocks; None if that is
+        another array, or a single row of pixels.
+        """
+        axes = {short(total, it): it for it in total.spatial}
+        rows = [axes[x] for x in self.rows]
+        if image.group.load.buffer.name != self.product.a or len(rows) < 2:
+            return None
+        one, two = (image.elements(total, {rows[-1].var: most(rows[-1].extent), rows[-2].var: n}) for n in (1, 2))
+        strip = (most(rows[-2].extent), 2 * one - two, two - one)
+        return replace(self, gemm=replace(self.gemm, row_run=most(rows[-1].extent), strip=strip))
 
     def walked(self, s: BaseSchedule, total: Nest, epilogue: str) -> Product:
         """Reindex the sums and the epilogue by rows and columns; return the product with its stage names."""
@@ -197,7 +210,8 @@ def _viewed(
     of_a, of_b = ([z for z, it in zip(outer, apart, strict=True) if it in on] for on in (on_a, on_b))
     gemm, wide_type = _problem(total, a, b, rows, columns)
     again = {show(b): ", ".join(short(total, it) for it in on_b)} if a.buffer is b.buffer else {}
-    product = Product(total.name, a.buffer.name, b.buffer.name, outer, of_a, of_b, wide_type, runs=_runs(total, every))
+    runs = _runs(total, a, every)
+    product = Product(total.name, a.buffer.name, b.buffer.name, outer, of_a, of_b, wide_type, runs=runs)
     groups = (apart, rows, columns, total.reduced)
     z, i, j, k = (tuple(short(total, it) for it in group) for group in groups)
     run = _joint(total, b, columns) % gemm.n
@@ -216,19 +230,21 @@ def _joint(total: Nest, load: Load, columns: Sequence[Iter]) -> int:
     return total.size(columns[first:])
 
 
-def _runs(total: Nest, every: bool) -> tuple[int, ...]:
-    """Extents of the reduction loops below the outermost one: one loop of at least ``RUN`` fused inner terms; () if all
-    terms are one loop.
+def _runs(total: Nest, a: Load, every: bool) -> tuple[int, ...]:
+    """Extents of the reduction loops below the outermost one: one loop of fused inner terms, at least ``RUN``, or
+    ``SHORT_RUN`` that are contiguous in ``a`` and end there; () if all terms are one loop.
 
     every: True to keep each reduction axis as a separate loop
     """
-    sizes = [n for it in total.reduced if (n := most(it.extent)) > 1]
+    axes = [it for it in total.reduced if most(it.extent) > 1]
+    sizes = [most(it.extent) for it in axes]
     if every:
         return tuple(sizes[1:])
-    run = 1
-    for n in reversed(sizes):
-        run *= n
-        if run >= RUN:
+    steps, run = [first_step([*map(most, a.buffer.shape)], a.index, it.var) for it in axes], 1
+    for n in reversed(range(len(axes))):
+        run *= sizes[n]
+        ends = n > 0 and steps[n - 1] != (steps[n] or 0) * sizes[n]
+        if run >= RUN or (run >= SHORT_RUN and ends):
             return (run,) if run < math.prod(sizes) else ()
     return ()
 

@@ -14,10 +14,9 @@ from tensorir.arith.point import evaluate
 from tensorir.automatic.facts import Graph, Nest
 from tensorir.automatic.rules.register_counts import Reads, decisions, reduced
 from tensorir.engines.problems import accumulator
-from tensorir.ir.build import as_int
 from tensorir.ir.dims import most
 from tensorir.ir.dtypes import is_float
-from tensorir.ir.tree import Const, Expr, Load, Var
+from tensorir.ir.tree import Load, Var
 from tensorir.ir.visit import find
 from tensorir.schedule.schedule import BaseSchedule
 
@@ -38,6 +37,8 @@ class Image:
     def stage(self, s: BaseSchedule) -> str:
         """Make a stage that holds the image in the sums' dtype; return its name."""
         name = self.made.name if self.made else s.stage_in(self.group.load.buffer.name, "root", "global").name
+        if self.wide is None:
+            return name
         own = [str(x).removeprefix(f"{name}.") for x in s.loops(name)]
         axes = ", ".join(own)
         s.reindex(name, f"{axes} -> {', '.join(f'{x} = {x}' for x in own)}", writes=axes, dtype=self.wide)
@@ -45,20 +46,22 @@ class Image:
 
     def keep(self, s: BaseSchedule, name: str, block: str, lanes: int) -> None:
         """Compute the block's part of the image at loop ``block`` in shared scope, vectorized, and cut where conditions
-        along a row change.
+        along a row change; few elements of each place in a row are one loop with the row.
         """
         s.set_scope(name, "shared").compute_at(name, block)
-        loops = [x for x in s.index.above(s.index.stages[name]) if x.var.name.startswith(f"{name}.")]
+        stage = s.index.stages[name]
+        loops = [x for x in s.index.above(stage) if x.var.name.startswith(f"{name}.")]
         asked = [self._changes(axis) for axis in range(len(loops))]
         row = max((n for n, points in enumerate(asked) if points), default=None)
-        if row is not None and self._whole(row, loops[row].extent) and len(asked[row]) < MOST_CUTS:
-            s.partition(loops[row].var.name, asked[row])
-        if row != len(loops) - 1:
-            s.vectorize(s.split(loops[-1].var.name, [None, lanes], tail="shift")[1])
-
-    def _whole(self, axis: int, extent: Expr) -> bool:
-        """True if a block reads the whole extent along an axis."""
-        return isinstance(extent, Const) and as_int(extent) == self._extent(axis)
+        last, size = loops[-1], most(loops[-1].extent)
+        if row is not None and stage.binds[row] is loops[row].var and len(asked[row]) < MOST_CUTS:
+            cut, points = loops[row].var.name, [x for x in asked[row] if x < most(loops[row].extent)]
+            if row == len(loops) - 2 and size < lanes and size == self._extent(row + 1):
+                s.partition(s.fuse(cut, last.var.name), [x * size for x in points])
+                return
+            s.partition(cut, points)
+        if row != len(loops) - 1 and size >= lanes:
+            s.vectorize(s.split(last.var.name, [None, lanes], tail="shift")[1])
 
     def _extent(self, axis: int) -> int:
         return most(self.group.load.buffer.shape[axis])

@@ -21,7 +21,7 @@ from tensorir.automatic.rules.register_counts import Reads, reduced
 from tensorir.automatic.rules.register_image import image_of, widened
 from tensorir.automatic.rules.register_walk import Walk
 from tensorir.automatic.rules.stream import narrow, on_cores, windows
-from tensorir.engines.model import BLOCK_BYTES, CORES, LAUNCH, SUMS
+from tensorir.engines.model import CORES, LAUNCH, SUMS, room
 from tensorir.ir.dims import most
 from tensorir.ir.tree import Iter
 from tensorir.schedule.schedule import BaseSchedule
@@ -203,7 +203,7 @@ class RegisterPart(Part):
         }
 
     def _fits(self, c: Config) -> bool:
-        return 4 * self._staged(self._walked(c)) <= BLOCK_BYTES
+        return 4 * self._staged(self._walked(c)) <= room(self.target.shared_optin_bytes)
 
     def _staged(self, walk: Walk) -> int:
         """Elements of the staged image per block; 0 without one."""

@@ -15,10 +15,12 @@ from functools import cached_property
 from tensorir.arith.access import alike
 from tensorir.automatic.facts import Graph, Nest
 from tensorir.automatic.part import Config, Part
-from tensorir.automatic.rules import register_tile
+from tensorir.automatic.rules import register_tile, stream
 from tensorir.automatic.rules.product_view import ProductView, in_groups, innermost, product_view, short, turned_view
 from tensorir.automatic.rules.products import ProductPart, summed
-from tensorir.engines.gemm_cpu import ColumnTile, RegisterTile, RowsTile, cpu_engines
+from tensorir.automatic.rules.register_counts import Reads
+from tensorir.automatic.rules.register_image import Image, image_of
+from tensorir.engines.gemm_cpu import ColumnTile, ImageTile, RegisterTile, RowsTile, cpu_engines
 from tensorir.engines.model import CORES
 from tensorir.engines.problems import Gemm
 from tensorir.engines.product import Product
@@ -51,19 +53,31 @@ def by_engines(graph: Graph, anchor: Nest, target: Target, total: Nest) -> Itera
     if grouped:
         yield from _of_groups(graph, anchor, target, total, grouped)
     elif view := product_view(total):
-        constants = graph.wishes.constants
-        view = view.with_constants(constants)
-        parts = [
-            RegisterProductPart(graph, anchor, target, total, view, name, engine)
-            for name, engine in cpu_engines(view.gemm.on(target)).items()
-        ]
-        if turned := turned_view(total, constants):
-            turned = turned.with_constants(constants)
-            parts.append(RegisterProductPart(graph, anchor, target, total, turned, "turned", ColumnTile))
-            parts.sort(key=seconds_of)
-        yield from parts
+        yield from _of_views(graph, anchor, target, total, view)
     else:
         yield from _by_groups(graph, anchor, target, total, tb=False)
+
+
+def _of_views(graph: Graph, anchor: Nest, target: Target, total: Nest, view: ProductView) -> Iterator[Part]:
+    """Yield a part per engine for a product; with another view of it, or an image that blocks keep, by modelled seconds
+    with those of the kernel that makes the image for the others.
+    """
+    constants, beside = graph.wishes.constants, 0.0
+    views = [view.with_constants(constants)]
+    ways: list[tuple[str, ProductView, type[RegisterTile], Image | None]] = [
+        (name, views[0], engine, None) for name, engine in cpu_engines(views[0].gemm.on(target)).items()
+    ]
+    if turned := turned_view(total, constants):
+        views.append(turned.with_constants(constants))
+        ways.append(("turned", views[1], ColumnTile, None))
+    image = image_of(graph, Reads(total), narrow=False)
+    if image and image.made:
+        ways += [("image", kept, ImageTile, image) for v in views if (kept := v.under(total, image))]
+        beside = seconds_of(next(stream.offers(graph, image.made, replace(target, units=CORES))))
+    parts = [RegisterProductPart(graph, anchor, target, total, *way) for way in ways]
+    if any(part.view is not views[0] for part in parts):
+        parts.sort(key=lambda part: seconds_of(part) + (0.0 if part.image else beside))
+    yield from parts
 
 
 def _of_groups(graph: Graph, anchor: Nest, target: Target, total: Nest, grouped: Nest) -> Iterator[Part]:
@@ -78,7 +92,7 @@ def _of_groups(graph: Graph, anchor: Nest, target: Target, total: Nest, grouped:
         view, wide = view.with_constants(constants), view.gemm.sum_bytes << (view.gemm.n - 1).bit_length()
         name = "turned" if turned else "column"
         wide = min(wide, target.vector_bytes)
-        parts.append(RegisterProductPart(graph, anchor, target, total, view, name, ColumnTile, wide))
+        parts.append(RegisterProductPart(graph, anchor, target, total, name, view, ColumnTile, None, wide))
     judged = replace(target, units=CORES)  # which models of products are of
     cells = zip(*(register_tile.offers(graph, anchor, on) for on in (target, judged)), strict=False)
     ways = [(seconds_of(part), part) for part in parts] + [(seconds_of(other), part) for part, other in cells]
@@ -129,9 +143,11 @@ class RegisterProductPart(ProductPart[RegisterTile]):
 
     values = VALUES
 
-    def __init__(self, graph: Graph, anchor: Nest, target: Target, total: Nest, view: ProductView, way: str,
-                 engine: type[RegisterTile], vector_bytes: int = 0) -> None:  # fmt: skip
-        super().__init__(graph, anchor, target, total, view.gemm, engine)
+    def __init__(self, graph: Graph, anchor: Nest, target: Target, total: Nest, way: str, view: ProductView,
+                 engine: type[RegisterTile], image: Image | None = None, vector_bytes: int = 0) -> None:  # fmt: skip
+        made = [image.made.name] if image and image.made else []
+        super().__init__(graph, anchor, target, total, view.gemm, engine, made)
+        self.image = image
         if vector_bytes:
             self.p = replace(self.p, vector_bytes=vector_bytes)
         self.view, self.way = view, way
@@ -151,7 +167,11 @@ class RegisterProductPart(ProductPart[RegisterTile]):
 
     def schedule(self, s: BaseSchedule, config: Config) -> None:
         tile = self.engine(config, self.p, self.target)
+        image = self.image
+        name = image.stage(s) if image else ""
         of = self.view.walked(s, self.total, self.epilogue)
+        if image:
+            of = of._replace(keep=lambda block: image.keep(s, name, block, self.p.vector_lanes))
         tile.product(s, of)
         if self.view.again:
             s.compute_inline(of.b)

@@ -1,8 +1,7 @@
 // y float32[1, 5, 6, 6] from x float32[1, 4, 6, 6], w float32[5, 4, 3, 3]
-// alignment in bytes: x_pad 32, w_packed 32
-// launch x_pad_kernel0: blocks (1, 1, 1), threads (1, 1, 1), shared 0 B
-// launch w_packed_kernel1: blocks (1, 1, 1), threads (1, 1, 1), shared 0 B
-// launch y_kernel2: blocks (1, 2, 1), threads (1, 1, 1), shared 0 B
+// alignment in bytes: w_packed 32
+// launch w_packed_kernel0: blocks (1, 1, 1), threads (1, 1, 1), shared 0 B
+// launch y_kernel1: blocks (1, 2, 1), threads (1, 1, 1), shared 640 B
 // # tile: a product of 36 x 5 sums of 36 terms
 // s.reindex('y', 'n, k, p, q | c, r, s -> z0 = n, i = (p, q), j = k, k = (c, r, s)', writes='z0, i, j')
 // s.reindex('y.out', 'n, k, p, q -> z0 = n, i = (p, q), j = k')
@@ -10,6 +9,10 @@
 // s.share_out('y.out.z0', to='block.z')
 // s.share_out('y.out.j', each=8)
 // s.share_out('y.out.i', each=18, to='block.y', tail='shift')
+// s.compute_at('y', 'y.out.i.0')
+// s.set_scope('x_pad', 'shared')
+// s.compute_at('x_pad', 'y.out.i.0')
+// s.partition('x_pad.w', [1, 7])
 // s.split('y.out.i.1', [None, 8], tail='balanced')
 // s.split('y.out.j.1', [None, 1, 8])
 // s.reorder('y.out.i.1.0', 'y.out.j.1.0', 'y.out.i.1.1', 'y.out.j.1.1', 'y.out.j.1.2')
@@ -36,17 +39,7 @@
 // s.vectorize('w_packed.out.ji.1')
 // s.bind('w_packed.out.k.0.0', 'block.x')
 // s.bind('w_packed.out.jo', 'block.y')
-// # stream: 256 cells, each computed once
-// s.reorder('x_pad.n', 'x_pad.c', 'x_pad.h', 'x_pad.w')
-// s.split('x_pad.w', [None, 8], tail='shift')
-// s.split('x_pad.w.0', [None, 1])
-// s.split('x_pad.n', [None, 1])
-// s.reorder('x_pad.n.0', 'x_pad.w.0.0', 'x_pad.n.1', 'x_pad.c', 'x_pad.h', 'x_pad.w.0.1')
-// s.share_out('x_pad.n.0', 'x_pad.w.0.0')
-// s.reorder('x_pad.w.0.1', 'x_pad.w.1')
-// s.vectorize('x_pad.w.1')
 
-typedef float4 __attribute__((aligned(4))) float4u;
 typedef float8 __attribute__((aligned(4))) float8u;
 __attribute__((always_inline)) inline void tir_transpose_8x8(const float *from, long pitch, float *to, long rows)
 {
@@ -98,17 +91,10 @@ __attribute__((always_inline)) inline void tir_transpose_4x4(const float *from, 
   *(float4 *)(to + 2 * rows) = (float4)(a1.lo, a3.lo);
   *(float4 *)(to + 3 * rows) = (float4)(a1.hi, a3.hi);
 }
+typedef float4 __attribute__((aligned(4))) float4u;
 
 __kernel __attribute__((reqd_work_group_size(1, 1, 1)))
-void x_pad_kernel0(__global const float *restrict x, __global float *restrict x_pad)
-{
-  for (long c = 0; c < 4; ++c)
-    for (long h = 0; h < 8; ++h)
-      *(__global float8 *)(x_pad + c * 64 + h * 8) = 1 <= h && h < 7 ? (float8)(0.0f, (*(__global const float4u *)(x + c * 36 + h * 6 - 6)).s012, (*(__global const float4u *)(x + c * 36 + h * 6 - 4)).s123, 0.0f) : (float8)(0.0f);
-}
-
-__kernel __attribute__((reqd_work_group_size(1, 1, 1)))
-void w_packed_kernel1(__global const float *restrict w, __global float *restrict w_packed)
+void w_packed_kernel0(__global const float *restrict w, __global float *restrict w_packed)
 {
   for (long out_k_0_1 = 0; out_k_0_1 < 5; ++out_k_0_1) {
     float w_packed_register[64] __attribute__((aligned(32)));
@@ -126,9 +112,17 @@ void w_packed_kernel1(__global const float *restrict w, __global float *restrict
 }
 
 __kernel __attribute__((reqd_work_group_size(1, 1, 1)))
-void y_kernel2(__global float *restrict y, __global const float *restrict x_pad, __global const float *restrict w_packed)
+void y_kernel1(__global const float *restrict x, __global float *restrict y, __global const float *restrict w_packed)
 {
+  __local float x_pad[160];
   const long out_i_0 = get_group_id(1);
+  for (long c = 0; c < 4; ++c)
+    for (long h = 0; h < 5; ++h) {
+      x_pad[c * 40 + h * 8] = 0.0f;
+      for (long w = 0; w < 6; ++w)
+        x_pad[c * 40 + h * 8 + w + 1] = 1 <= out_i_0 * 3 + h && out_i_0 * 3 + h < 7 ? x[c * 36 + out_i_0 * 18 + h * 6 + w - 6] : 0.0f;
+      x_pad[c * 40 + h * 8 + 7] = 0.0f;
+    }
   for (long out_i_1_0 = 0; out_i_1_0 < 3; ++out_i_1_0) {
     float y_packed[48] __attribute__((aligned(32)));
     #pragma unroll
@@ -139,7 +133,7 @@ void y_kernel2(__global float *restrict y, __global const float *restrict x_pad,
         for (long k_2 = 0; k_2 < 3; ++k_2) {
           #pragma unroll
           for (long i = 0; i < 6; ++i)
-            *(float8 *)(y_packed + i * 8) += x_pad[k_0 * 64 + out_i_0 * 24 + out_i_1_0 * 8 + k_1 * 8 + i + k_2] * *(__global const float8 *)(w_packed + k_0 * 72 + k_1 * 24 + k_2 * 8);
+            *(float8 *)(y_packed + i * 8) += x_pad[k_0 * 40 + out_i_1_0 * 8 + k_1 * 8 + i + k_2] * *(__global const float8 *)(w_packed + k_0 * 72 + k_1 * 24 + k_2 * 8);
         }
     #pragma unroll
     for (long out_i_1_1_0 = 0; out_i_1_1_0 < 2; ++out_i_1_1_0)
