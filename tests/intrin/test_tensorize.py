@@ -262,6 +262,24 @@ def test_layout_afterwards_must_keep_the_elements_together():
     assert s.tree() == before
 
 
+@pytest.mark.parametrize("held", [("P",), ("Q",), ("R",), ("Q", "R"), ("P", "Q", "R")])
+def test_of_several_changed_kernels_the_one_with_the_instruction_is_named(held):
+    """All three kernels have P, whose layout changes: the first one that an instruction performs cannot follow."""
+    a = tir.placeholder((8, 8), name="A")
+    p = tir.compute((8, 8), lambda i, j: a[i, j], name="P")
+    q = tir.compute((8, 8), lambda i, j: p[i, j], name="Q")
+    r = tir.compute((8, 8), lambda i, j: p[i, j], name="R")
+    s = tir.Schedule([q, r])
+    for name in held:
+        s.tensorize(f"{name}.j", "opencl.copy.f32x8")
+    before = s.tree()
+    got, text = code(s.layout, "P", "i, j -> j, i")
+    assert got == "tensorize.last" and f"{held[0]} would no longer be opencl.copy.f32x8" in text
+    assert s.tree() == before
+    s.split("P.i", [None, 4])  # which no instruction minds
+    assert s.check()
+
+
 def test_inlining_into_the_nest_is_refused():
     a = tir.placeholder((8, 8), name="A")
     p = tir.compute((8, 8), lambda i, j: a[i, j] + 1.0, name="P")

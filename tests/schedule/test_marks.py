@@ -246,6 +246,53 @@ def test_refusals_say_which_mark_would_be_lost_and_change_nothing():
         assert e.value.code == code and words in str(e.value) and s.tree() == tree
 
 
+WATCHED = {
+    "specialize": ("opencl", lambda s: s.specialize("C.j", "C.i < 4"), lambda s: s.reorder("C.j", "C.i"),
+                   "specialize.scope"),
+    "run_once": ("opencl", lambda s: s.run_once("P"), lambda s: s.compute_at("P", "C.i"), "run-once.lost"),
+    "stage_in": ("opencl", lambda s: s.stage_in("A", "root", "global", run="once"),
+                 lambda s: s.compute_at("A_global", "P.i"), "run-once.lost"),
+    "tensorize": ("opencl", lambda s: s.reorder("C.k", "C.j").tensorize("C.j", "opencl.fma.f32x8"),
+                  lambda s: s.layout("C", "i, j -> j, i"), "tensorize.last"),
+    "pipeline": (GPU, lambda s: s.stage_in("B", "C.k", "shared").pipeline("C.k"),
+                 lambda s: s.set_scope("B_shared", "register"), "pipeline.lost"),
+}  # fmt: skip
+"""Marks that are judged after each later step, a step that would take their meaning, and why it is refused."""
+COMPOSED = {
+    "share_out": lambda s: s.share_out("E.i", each=4),
+    "register_tile": lambda s: s.register_tile("D.i", "D.j", sizes=[2, 4], lanes=4),
+    "reduce_in_lanes": lambda s: s.reduce_in_lanes("E", "E.j", 4),
+}
+
+
+@pytest.mark.parametrize("name", WATCHED)
+def test_a_composition_leaves_the_marks_of_its_parts(name):
+    target, mark, spoil, code = WATCHED[name]
+    s, alone = chain(target), chain(target)
+    mark(alone)
+    s._compose("share_out", ("D.i",), {}, lambda parts: (mark(parts), ())[1])
+    assert len(s._steps) == 1 and s.tree() == alone.tree()
+    for marked in (s, alone):
+        with pytest.raises(tir.ScheduleError) as e:
+            spoil(marked)
+        assert e.value.code == code and marked.tree() == alone.tree()
+
+
+@pytest.mark.parametrize("composition", COMPOSED)
+@pytest.mark.parametrize("name", WATCHED)
+def test_marks_are_judged_after_a_composition_as_well(name, composition):
+    target, mark, spoil, code = WATCHED[name]
+    (D,) = chain(target).outputs
+    j = tir.reduce_axis(8, name="j")
+    s = tir.Schedule(tir.compute((16,), lambda i: tir.sum(D[i, j], axis=j), name="E"), target=target)
+    mark(s)
+    COMPOSED[composition](s)
+    tree = s.tree()
+    with pytest.raises(tir.ScheduleError) as e:
+        spoil(s)
+    assert e.value.code == code and s.tree() == tree
+
+
 def test_what_is_made_ahead_of_time_stays_so():
     s = chain("opencl")
     s.run_once("P")
