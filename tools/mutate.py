@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import io
 import json
+import os
 import random
 import re
 import resource
@@ -135,10 +136,12 @@ def tried(mutant: dict, rows: list[dict], tree: Path) -> str:
     path.write_text("\n".join(lines))
     limit = lambda: resource.setrlimit(resource.RLIMIT_CPU, (LIMIT_S, LIMIT_S))  # noqa: E731
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--tb=no", "-rf", *tests]
+    env = {**os.environ, "PYTHONPATH": str(tree)}  # of the processes that tests start in other folders as well
     try:
         done = subprocess.run(
-            command, cwd=tree, capture_output=True, text=True, check=False, timeout=4 * LIMIT_S, preexec_fn=limit
-        )
+            command, cwd=tree, env=env, capture_output=True, text=True, check=False, timeout=4 * LIMIT_S,
+            preexec_fn=limit,
+        )  # fmt: skip
     except subprocess.TimeoutExpired:
         return "hangs"
     finally:
