@@ -5,7 +5,8 @@
 
 Lines are drawn in each folder of the package in proportion to its code. For each mutant the tests that run its line are
 run, the cheapest first and at most 30 s of processor time as recorded, without --every-case only those that a plain
-`pytest` runs. "survived" is a mutant that none of them fails on: the suite misses something there, or it is equivalent.
+`pytest` runs. "survived" is a mutant that none of them fails on: the suite misses something there, or it is equivalent;
+who has found that out says so in the file, "equivalent": "why" of the mutant, or "mended": "the test that kills it".
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import argparse
 import io
 import json
 import os
+import platform
 import random
 import re
 import resource
@@ -94,6 +96,7 @@ def draw(rows: list[dict], number: int, seed: int) -> list[dict]:
             line = (ROOT / "tensorir" / f).read_text().split("\n")[n - 1]
             mutant = line[:column] + new + line[column + len(old) :]
             made.append({"file": f, "line": n, "was": line, "is": mutant, "token": f"{old} -> {new}"})
+    rng.shuffle(made)  # so that those that a stopped run has tried are of all folders
     return made
 
 
@@ -111,6 +114,20 @@ def tests_of(mutant: dict, rows: list[dict]) -> dict[str, float]:
 def expected_s(mutants: list[dict], rows: list[dict]) -> float:
     """Processor time at most, if all mutants survive: none but a survivor needs all of its tests."""
     return sum(START_S + sum(tests_of(m, rows).values()) for m in mutants)
+
+
+def commit() -> str:
+    """Of the tree that the lines are of."""
+    command = ["git", "rev-parse", "--short=8", "HEAD"]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
+
+
+def counted(data: dict, key: str) -> dict:
+    """``data`` with the date, Python's version, and how many mutants became what."""
+    tried = ["equivalent" if "equivalent" in m else m[key].partition(":")[0] for m in data["mutants"] if key in m]
+    said = {"date": time.strftime("%Y-%m-%d"), "python": platform.python_version()}
+    head = {k: v for k, v in data.items() if k != "mutants"}
+    return {**head, **said, key: dict(Counter(tried).most_common()), "mutants": data["mutants"]}
 
 
 def write(path: Path, data: dict) -> None:
@@ -165,7 +182,7 @@ def main() -> int:
     if given.draw:
         mutants = draw(rows, given.draw, given.seed)
         print(f"seed {given.seed}, at most {expected_s(mutants, rows) / 60:.0f} minutes of processor time")
-        write(given.out, {"seed": given.seed, "mutants": mutants})
+        write(given.out, {"seed": given.seed, "commit": commit(), "mutants": mutants})
         return 0
     data, key = json.loads(given.run.read_text()), "every case" if given.every_case else "plain"
     left = [m for m in data["mutants"] if key not in m]
@@ -180,8 +197,9 @@ def main() -> int:
             mutant[key] = tried(mutant, rows, tree)
             where = f"{mutant['file']}:{mutant['line']} {mutant['token']}"
             print(f"{n}: {where}: {mutant[key]} ({time.time() - began:.0f} s)", flush=True)
-            write(given.run, data)
-    print(Counter(m[key].partition(":")[0] for m in data["mutants"]))
+            write(given.run, counted(data, key))
+    write(given.run, found := counted(data, key))
+    print(found[key])
     return 0
 
 
