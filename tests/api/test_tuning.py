@@ -11,6 +11,7 @@ import warnings
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from tensorir.api.asker import Asker
 from tensorir.api.builders import Builders
 from tensorir.api.candidate import Refused, prepare
 from tensorir.api.identity import repro_command
+from tensorir.api.measurer import Measurer
 from tensorir.api.origin import from_file
 from tensorir.api.questions import Ready
 from tensorir.api.tuning import _restricted
@@ -478,3 +480,11 @@ def test_files_that_give_no_workload(name, word):
     assert caught.value.code == "workload.file" and word in str(caught.value)
     with pytest.raises(tir.DeclarationError):
         from_file(os.devnull, "f", {})
+
+
+def test_only_templates_that_workers_can_make_are_built_side_by_side():
+    channel = SimpleNamespace(flights=None, about={"platform": "Portable Computing Language"})
+    spec = SimpleNamespace(builders=3, budget_s=None)
+    widths = [Measurer.width.fget(SimpleNamespace(spec=spec, channel=channel, work=SimpleNamespace(origin=origin)))
+              for origin in (None, "of a file")]  # fmt: skip
+    assert widths == [1, 3]

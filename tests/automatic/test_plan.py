@@ -10,7 +10,9 @@ from tensorir.api.origin import from_file
 from tensorir.automatic import fusions, plan
 from tensorir.automatic.facts import Graph
 from tensorir.automatic.part import Part
+from tensorir.automatic.plan import length_of
 from tensorir.cli import main
+from tensorir.lower.pipeline import lower
 from tensorir.runtime import host
 from tensorir.schedule.schedule import BaseSchedule
 from tensorir.target import Target
@@ -215,3 +217,13 @@ def test_templates_for_plain_opencl_are_those_of_this_processor(monkeypatch, wid
     assert all(t.space.default for t in tir.auto(outputs).values())
     narrow = "opencl -registers=16 -vector_bytes=32"
     assert tir.Workload("drawn", outputs).template_for(narrow) == next(iter(tir.auto(outputs, narrow)))
+
+
+def test_a_kernel_is_as_long_as_its_loops_are_unrolled():
+    x = tir.placeholder((64,), name="x")
+    length = {}
+    for times in (4, 8, 16):
+        s = tir.Schedule(tir.compute((64,), lambda i: x[i] * 2 + 1, name="y"), "c")
+        s.unroll(s.split("y.i", [None, times])[1])
+        length[times] = length_of(lower(s.program, s.target))
+    assert length[16] - length[8] == 2 * (length[8] - length[4]) > 0

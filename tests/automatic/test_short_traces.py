@@ -40,3 +40,9 @@ def test_few_steps_and_short_headers(make, shape, target):
     said = [line for line in s.source().splitlines() if line.startswith("// s.")]
     assert len(said) == len(s.trace)
     assert str(tir.replay(s.definition, s.trace, target=s.target)) == str(s)
+
+
+@pytest.mark.parametrize("target", CPUS)
+def test_what_a_row_keeps_is_made_in_vectors(target):
+    said = str(tir.auto_schedule(softmax(64, 1000), target).trace)
+    assert all(f"s.register_tile('{stage}.j', sizes=" in said for stage in ("softmax", "softmax_exp"))

@@ -87,3 +87,10 @@ def test_places_are_the_ends_of_rows_and_tiles_and_some_of_every_part():
     places = _places(1000, np.random.default_rng(0))
     assert {999, 0, 998, 1, 31, 32, 991, 992, 511, 512} <= set(places)
     assert len(set(places)) == len(places) and max(np.diff(sorted(places))) < 40
+
+
+def test_both_sides_of_each_tile_have_their_turn():
+    found = _places(5000, np.random.default_rng(0))
+    for size in (1 << k for k in range(1, 12)):
+        whole = 5000 - 5000 % size
+        assert {size - 1, size, whole - 1, min(whole, 4999)} <= {*found[: 4 * 12]}

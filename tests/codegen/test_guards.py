@@ -122,3 +122,14 @@ def test_sums_beyond_the_type_keep_their_bits():
         assert signs.any()
         assert_array_equal(on_all(lambda x, y: ((x & most) + (y & most)) & least, "int32", a, b), signs)
         assert_array_equal(on_all(lambda x, y: ~((x & most) + (y & most)) | most, "int32", a, b), ~signs | most)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int16"])
+def test_the_least_number_by_minus_one_wraps_before_it_is_used(dtype):
+    """It has no counterpart of its type: 128 in C, whose quotients are ints, and -128 in NumPy."""
+    least = np.iinfo(dtype).min
+    a, b = np.array([least, least, 7, -7], dtype), np.array([-1, 1, -1, 2], dtype)
+    for f, want in ((lambda a, b: a // b, [least, least, -7, -4]), (lambda a, b: a % b, [0, 0, 0, 1])):
+        A, B = tir.placeholder((4,), dtype, name="A"), tir.placeholder((4,), dtype, name="B")
+        C = tir.compute((4,), lambda i: tir.cast(f(A[i], B[i]), "int32"), name="C")
+        assert tir.Schedule(C, "opencl").build()(a, b).tolist() == want

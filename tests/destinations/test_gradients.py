@@ -139,7 +139,7 @@ def test_kernels_that_are_none_for_the_gradient_are_refused(tmp_path):
     wide = tir.Schedule(tir.compute((9, 7), lambda i, j: a[i, 0] * 2, name="z"), "c")
     for to, backward, message in (
         ("tvm_ffi", {"a": da}, "tvm_ffi cannot differentiate"),
-        ("jax", {"c": da}, "there is no gradient of c"),
+        ("jax", {"c": da}, r"there is no gradient of c(.|\n)*try: a, b\n"),
         ("jax", {"a": other}, "the kernel for the gradient of a takes x"),
         ("jax", {"a": wide}, r"its a is float32\[9, 6\]"),
         ("jax", {"a": db}, r"its output is float32\[7, 5\]"),

@@ -78,3 +78,11 @@ def test_a_relu_lets_nan_through():
     x = np.array([np.nan, -1, 2, np.nan], "float32")
     X = tir.placeholder((4,), name="X")
     same_everywhere((tir.compute((4,), lambda i: tir.maximum(X[i], 0), name="Y"),), (x,), [np.maximum(x, 0)])
+
+
+def test_zeros_differ_by_sign_beside_other_numbers():
+    for fn, sign in ((tir.minimum, True), (tir.maximum, False)):
+        A, B = tir.placeholder((3,), name="A"), tir.placeholder((3,), name="B")
+        C = tir.compute((3,), lambda i: fn(A[i], B[i]), name="C")
+        (c,) = evaluate((C,), [np.array([1, 0, -0.0], "float32"), np.array([2, -0.0, 0], "float32")], Numbers())
+        assert np.signbit(c).tolist() == [False, sign, sign] and c[0] == (1 if sign else 2)

@@ -5,6 +5,7 @@ import pytest
 from tensorir.ir.build import binary, const, select
 from tensorir.ir.node import STEP, held
 from tensorir.ir.places import Rewritten
+from tensorir.ir.text import show
 from tensorir.ir.tree import Var
 from tensorir.ir.visit import Rewriter, uses
 
@@ -62,3 +63,10 @@ def test_tall_expressions_are_rewritten_whole_by_few_calls_at_a_time(guarded):
     rename = Renamed()
     assert uses(e, {Y}) and not uses(rename(e), {Y})
     assert rename.deepest <= 3 * STEP
+
+
+def test_tall_expressions_are_shown_in_parts():
+    """None is shared: they are named for their height alone, which is that of the taller side."""
+    said = show(tower(X, 40 * STEP)[-1])
+    assert said.count("* y") == 40 * STEP and "v2 = v1 * y" in said
+    assert show(tower(X, 2)[-1]) == "x * y * y"

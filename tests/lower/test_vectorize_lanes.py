@@ -191,3 +191,11 @@ def test_64_bits_without_sign_in_lanes_with_a_tail(op):
     partial = s.rfactor("R", lane)
     s.reorder(f"{partial.name}.k.0", f"{partial.name}.k.1").vectorize(f"{partial.name}.k.1")
     assert all(s.check(seed=seed) for seed in range(3))
+
+
+@pytest.mark.parametrize(("dtype", "lanes"), [("uint8", 8), ("float32", 8), ("float64", 4)])
+def test_the_widest_element_of_a_loop_says_how_many_lanes_it_has(dtype, lanes):
+    x = tir.placeholder((64,), dtype, name="X")
+    s = tir.Schedule(tir.compute((64,), lambda i: tir.cast(x[i], "float32") + 1, name="Y"), "c")
+    s.vectorize(s.split("Y.i", [None, 16])[1])
+    assert s.target.vector_bytes == 32 and f"(float{lanes}u *)(Y" in s.source()

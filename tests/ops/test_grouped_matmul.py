@@ -51,6 +51,7 @@ def test_table_of_sizes():
     assert blocks_of([33, 1], 32, 65)[0].tolist() == [0, 0, 1], "the last group ends where its rows do"
     assert blocks_of(np.array([1, 0], np.uint8), 16)[0].tolist() == [0]
     assert blocks_of([], 16)[0].shape == (0,)
+    assert blocks_of([2**31, 0], 2**31)[0].tolist() == [0], "as many rows as there can be"
     with pytest.raises(tir.DeclarationError, match="m=160"):
         blocks_of(SIZES, 32, 159)
 

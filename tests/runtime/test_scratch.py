@@ -3,6 +3,7 @@
 import gc
 import multiprocessing
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tensorir.runtime import scratch
 from tensorir.runtime.scratch import LOCK, Scratch, tidy
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked here")
@@ -131,3 +133,18 @@ with open({str(place / "result")!r}, "w") as file:
 """
     subprocess.run([sys.executable, "-c", code], check=False)
     assert (place / "result").read_text() == "8.0\n"
+
+
+def test_a_folder_that_another_process_tidies_before_it_is_locked_is_made_again(place, monkeypatch):
+    locked, gone = scratch._locked, []
+
+    def late(folder):
+        lock = locked(folder)
+        if not gone:
+            gone.append(folder)
+            shutil.rmtree(folder)
+        return lock
+
+    monkeypatch.setattr(scratch, "_locked", late)
+    with Scratch() as made:
+        assert made.is_dir() and str(made) not in gone and left(place) == [made.name]

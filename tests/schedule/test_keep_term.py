@@ -63,3 +63,12 @@ def test_strides_of_any_convolution(layout, stride, r, pad, size):
     s.keep_term("dx.a", right)
     differs = compare(s, Field(), 0)
     assert not differs, f"{differs}\n{s}"
+
+
+def test_as_many_cases_as_are_tried_are_proved(monkeypatch):
+    value = "1 - C.i + 3 * ((C.i + 1) // 3)"  # of 3 terms and 11 cells
+    monkeypatch.setattr("tensorir.schedule.primitives.terms.MOST_TRIED", 33)
+    assert spread(1).keep_term("C.k", value).check()
+    monkeypatch.setattr("tensorir.schedule.primitives.terms.MOST_TRIED", 32)
+    with pytest.raises(tir.ScheduleError, match="33 cases to prove, more than 32"):
+        spread(1).keep_term("C.k", value)

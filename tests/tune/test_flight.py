@@ -121,6 +121,7 @@ def test_a_trial_whose_place_is_gone_is_measured_elsewhere():
     outcome = run(Flights(stage))
     assert outcome.counts == {"ok": 20} and sorted(xs(outcome.records)) == list(range(20))
     assert [p for p, _ in stage.asked].count("dies") == 1 and outcome.best.config == {"x": 7}
+    assert [place for (place, _), future in stage.open.items() if future.cancelled()] == ["dies"]
 
 
 def test_an_answer_that_comes_after_the_second_one_is_not_counted(tmp_path):

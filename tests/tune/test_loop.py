@@ -234,10 +234,12 @@ def test_strategies_hear_about_earlier_and_failed_trials():
         return arms[-1]
 
     slow = {"status": "skipped_slow", "detail": {"at_least_s": 0.5}}
-    bench = Bench(lambda t, c: {0: {"status": "crashed"}, 1: slow, 2: {"status": "skipped_slow"}}.get(c["x"], 1e-3))
-    records = run(bench, trials=5, make=make, seed=7).records
-    assert arms[0].told == {3: 1e-3, 0: None, 1: 0.5, 2: None, 4: 1e-3} and (arms[0].seed, arms[0].budget) == (7, 5)
-    run(Bench(), trials=5, make=make, reuse=records)
+    no_time = {"status": "skipped_slow", "detail": {"at_least_s": 0.0}}
+    met = {0: {"status": "crashed"}, 1: slow, 2: {"status": "skipped_slow"}, 4: no_time}
+    records = run(Bench(lambda t, c: met.get(c["x"], 1e-3)), trials=6, make=make, seed=7).records
+    assert arms[0].told == {3: 1e-3, 0: None, 1: 0.5, 2: None, 4: None, 5: 1e-3}
+    assert (arms[0].seed, arms[0].budget) == (7, 6)
+    run(Bench(), trials=6, make=make, reuse=records)
     assert arms[1].told == arms[0].told
 
 
