@@ -12,6 +12,8 @@ who has found that out says so in the file, "equivalent": "why" of the mutant, o
 from __future__ import annotations
 
 import argparse
+import ast
+import contextlib
 import io
 import json
 import os
@@ -92,10 +94,12 @@ def draw(rows: list[dict], number: int, seed: int) -> list[dict]:
     made = list[dict]()
     for room in sorted(places):
         for f, n in rng.sample(places[room], min(share[room], len(places[room]))):
+            lines = (ROOT / "tensorir" / f).read_text().split("\n")
             column, old, new = rng.choice(able[f][n])
-            line = (ROOT / "tensorir" / f).read_text().split("\n")[n - 1]
-            mutant = line[:column] + new + line[column + len(old) :]
-            made.append({"file": f, "line": n, "was": line, "is": mutant, "token": f"{old} -> {new}"})
+            was, lines[n - 1] = lines[n - 1], lines[n - 1][:column] + new + lines[n - 1][column + len(old) :]
+            with contextlib.suppress(SyntaxError):  # a star of arguments is no product: fewer mutants by it
+                ast.parse("\n".join(lines))
+                made.append({"file": f, "line": n, "was": was, "is": lines[n - 1], "token": f"{old} -> {new}"})
     rng.shuffle(made)  # so that those that a stopped run has tried are of all folders
     return made
 
