@@ -49,6 +49,15 @@ def test_scans_in_threads_ask_for_several_elements_at_once(shape, axis, dtype, w
         assert s.check("fast"), config
 
 
+def test_a_scan_of_few_rows_has_few_multiprocessors_in_the_model():
+    times = []
+    for rows in (64, 6400):  # two blocks, and some for each multiprocessor
+        S = tir.scan(tir.placeholder((rows, 4096), name="A"), axis=1, name="S")
+        plan = next(iter(plans((S,), Target.parse("cuda -arch=sm_80")).values()))
+        times.append(plan.main.expected()({"threads": 32, "items": 16, "shared": 1}))
+    assert times[1] < 20 * times[0]
+
+
 def test_scans_of_a_dim_are_shared_out_to_threads():
     n = tir.dim("n", low=1, high=40)
     s = tir.auto_schedule(tir.scan(tir.placeholder((n, 7), name="A"), axis=0, name="S"), GPU)

@@ -9,6 +9,7 @@ from tensorir.automatic.facts import Graph
 from tensorir.automatic.rules.matrix_view import matrix_view
 from tensorir.automatic.rules.tile_gpu import ENGINES, offers
 from tensorir.check.emulate import emulate
+from tensorir.engines import blocks
 from tensorir.interp.reference import evaluate, random_arguments
 
 LEGAL = 5000
@@ -252,3 +253,11 @@ def test_a_product_of_a_product_is_copied_by_its_rows_and_columns():
     maps = {m.array: m.shape for k in s.emitted().kernels for m in k.maps}
     assert maps == {"first": (31, 64), "C": (2, 64)} and s.emitted().workspace_bytes == 2 * 31 * 64
     assert s.check() and s.check("emulate")
+
+
+def test_a_start_is_what_is_wanted_or_the_first_that_leaves_room_for_other_blocks():
+    knobs, room = {"kb": [64, 48, 32, 16]}, lambda c: c["kb"] * 1024
+    assert blocks.start(knobs, {}, room, {"kb": 48}) == {"kb": 48}
+    assert blocks.start(knobs, {}, room, {"kb": 64}) == {"kb": 48} == blocks.start(knobs, {}, room)
+    assert blocks.start({"kb": [128, 64, 96]}, {}, room) == {"kb": 64}, "the least, where none leaves any"
+    assert blocks.start(knobs, {"none": lambda c: False}, room) is None
