@@ -55,11 +55,12 @@ _told: dict[tuple[Key, Key, float | None], str] = {}
 def differs_as_class(
     definition: Sequence[Tensor], outputs: Sequence[Tensor], most: float | None = None, key: Key | None = None
 ) -> str:
-    """``differs``, with the result remembered: declarations equal up to names are compared once per process.
+    """Return ``differs(definition, outputs, most=most)``, cached in this process by the structure of both, names
+    ignored.
 
-    ``key_of`` identifies the declaration; most knobs of a template change loops only, so configurations share a key.
+    Configurations of a template usually change loops only, so that they share an entry.
 
-    key: ``key_of(definition)``, if known
+    key: ``key_of(definition)``; None: computed here
     """
     wanted = (key_of(definition) if key is None else key, key_of(outputs), most)
     if wanted not in _told:
@@ -72,8 +73,10 @@ def differs_as_class(
 def differs(definition: Sequence[Tensor], outputs: Sequence[Tensor], seed: int = 0, most: float | None = None) -> str:
     """Describe in words how ``outputs`` differ from ``definition`` at sampled elements; "" if no difference was found.
 
-    most: allowed error relative to the largest result, for ``outputs`` that approximate. Compared in the prime field
-          first; in doubles where the field sees a difference, or a function has no meaning there
+    Values are computed in a prime field first; in doubles if values differ there and a function, rounding or the order
+    of numbers may be the reason.
+
+    most: allowed error relative to the largest result, for ``outputs`` that approximate; None: none are approximate
     """
     if why := _unlike(definition, outputs):
         return why
@@ -144,8 +147,8 @@ def _in_shape(points: Points, old: tuple[int, ...], new: tuple[int, ...]) -> Poi
 
 
 def divided_by(outputs: Sequence[Tensor]) -> set[int]:
-    """Return the integer constants in index arithmetic (divisors, comparison bounds, summands): tiles and padding end
-    next to multiples of them.
+    """Absolute values of the integer constants in index arithmetic (divisors, comparison bounds, summands): tiles and
+    padding end next to multiples of them.
     """
     found: set[int] = set()
     for op in computes_of(outputs):
@@ -156,8 +159,8 @@ def divided_by(outputs: Sequence[Tensor]) -> set[int]:
 
 
 def _points(shape: tuple[int, ...], marks: set[int], seed: int) -> Points:
-    """Indices of elements to compare, without repetition, alternating: corners; ends of each axis and neighbours of
-    ``marks``; random elements.
+    """Indices of elements to compare, one per row, without repetition, alternating: corners of ``shape``; ends of each
+    axis and indices ``m - 1``, ``m``, ``m + 1`` for each of ``marks``; random elements.
     """
     if not shape or 0 in shape:
         return np.zeros((int(not shape), len(shape)), np.int64)
@@ -214,7 +217,7 @@ def key_of(outputs: Sequence[Tensor]) -> Key:
 
 
 def _given(x: Var | Buffer) -> Any:
-    """Extent of a variable; dtype, dims and data of an array."""
+    """Contents of a node without its name: extent of a variable; (dtype, dims, data) of an array."""
     return x.extent if isinstance(x, Var) else (x.dtype, x.dims, x.data)
 
 
@@ -229,18 +232,18 @@ Points = NDArray[np.int64]
 
 
 def argument_pools(outputs: Sequence[Tensor], numbers: Numbers, seed: int) -> list[np.ndarray]:
-    """Return for each argument, in order of declaration, the values its elements are drawn from; for a scalar, its
-    value.
+    """Return one array per argument, in order of declaration: values that its elements are drawn from; for a scalar,
+    its value.
     """
     return random_arguments(outputs, seed, numbers, count=POOL_OF_VALUES)
 
 
 class Samples:
-    """Lazy evaluation of tensors: ``Samples(outputs, pools, numbers).at(t, points)`` computes only the elements at
-    ``points``.
+    """Lazy evaluation of ``outputs``: ``Samples(outputs, pools, numbers).at(t, points)`` computes only the elements of
+    tensor ``t`` at ``points``.
 
     pools: values of each argument's elements, in order of declaration (``argument_pools``)
-    work:  terms computed so far
+    work:  number of reduction terms computed so far
     """
 
     def __init__(self, outputs: Sequence[Tensor], pools: Sequence[np.ndarray], numbers: Numbers) -> None:
@@ -255,11 +258,13 @@ class Samples:
                 self._pools[a.buffer] = n, numbers.inputs(pool, a.dtype)
 
     def at(self, t: Tensor, points: Points) -> np.ndarray:
-        """Return the elements of ``t`` at ``points``, one index per row."""
+        """Elements of ``t``, shape ``(len(points),)``, at ``points``: one row of indices per element."""
         return self.read(t.buffer, [points[:, d] for d in range(points.shape[1])], len(points))
 
     def read(self, b: Buffer, index: Sequence[np.ndarray], count: int) -> np.ndarray:
-        """Return ``count`` elements of buffer ``b``; ``index`` has one array of indices per dimension."""
+        """Return ``count`` elements of buffer ``b``; ``index`` has an array of ``count`` indices per dimension, clipped
+        to the shape.
+        """
         flat = np.zeros(count, np.int64)
         for i, n in zip(index, b.dims, strict=True):
             flat = flat * n + np.clip(i, 0, max(n - 1, 0))
@@ -312,7 +317,9 @@ class Samples:
         return out
 
     def _scanned(self, op: Compute, body: Reduce, part: Prefix, flat: NDArray[np.int64]) -> NDArray[Any]:
-        """Elements of a scan at ``flat`` indices: every row with a requested element is scanned whole."""
+        """Elements of the scan ``body`` at ``flat`` (row-major) indices; each row with a requested element is scanned
+        whole.
+        """
         along = place(part.at, op.axes)
         places = list(np.unravel_index(flat, op.extents))
         at, extent = places.pop(along), op.extents[along]

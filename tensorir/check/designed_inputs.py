@@ -81,10 +81,11 @@ Inputs = tuple[list[np.ndarray], str]
 def runs(
     outputs: tuple[Tensor, ...], source: Source, conditions: Sequence[Expr], seed: int, turn: int, printed: bool
 ) -> Iterator[TextRun]:
-    """Yield the test runs (inputs and expected exactness) of one text against its declaration.
+    """Yield the test runs of one CUDA text at one shape: inputs, and None or a bool for expected bit-equality with
+    ``outputs``.
 
-    turn:    the shape's number: which input has its turn to be the largest
-    printed: it has the bits of its lowered program besides, on any numbers
+    turn:    number of the shape; selects the input array with the largest numbers
+    printed: True if the text is known to have the bits of its lowered program on any numbers: fewer runs then
     """
     few = random_arguments(outputs, seed + turn, conditions=conditions)
     twice = 1 if printed else 2
@@ -106,9 +107,10 @@ def runs(
 
 def _other_numbers(outputs: tuple[Tensor, ...], source: Source, few: list[np.ndarray], conditions: Sequence[Expr],
                    seed: int, exact: bool | None) -> Iterator[TextRun]:  # fmt: skip
-    """Runs on very small, very large and special numbers.
+    """Yield test runs on very small, very large and special numbers.
 
-    exact: whether those on few numbers are
+    few:   inputs of small whole numbers
+    exact: True if results on the sparse inputs (``short``) are bit-equal to the reference; more kinds are run otherwise
     """
     if not exact:
         for n in (3, 4):  # either sign
@@ -132,8 +134,11 @@ def _other_numbers(outputs: tuple[Tensor, ...], source: Source, few: list[np.nda
 def _with_plain_scalars(
     outputs: tuple[Tensor, ...], arrays: list[np.ndarray], conditions: Sequence[Expr], turn: int
 ) -> list[np.ndarray] | None:
-    """The inputs with float scalars replaced cyclically by 0, 1 and a small number, for which kernels may have special
-    branches; None without float scalars, or if results become infinite or NaN.
+    """Copy of ``arrays`` with float scalars replaced cyclically by 0, 1 and 2**-12, for which kernels may have special
+    branches.
+
+    None without float scalars, with ``conditions``, or if results become infinite or NaN. turn: first of the three
+    values
     """
     which = [n for n, a in enumerate(arguments_of(outputs)) if isinstance(a, Var) and DTYPES[a.dtype].kind == "f"]
     if not which or conditions:
@@ -146,7 +151,7 @@ def _with_plain_scalars(
 
 
 def _finite_ones(outputs: tuple[Tensor, ...], conditions: Sequence[Expr], seed: int) -> list[np.ndarray]:
-    """Sparse random inputs, with scalars of the most significand bits that keep results finite."""
+    """Sparse random inputs, with scalars of as many significand bits as keep results finite."""
     arrays = random_arguments(outputs, seed, conditions=conditions)
     free = free_inputs(outputs, arrays, conditions)
     for bits in SCALAR_BITS:
@@ -158,8 +163,8 @@ def _finite_ones(outputs: tuple[Tensor, ...], conditions: Sequence[Expr], seed: 
 
 
 def with_other_sizes(outputs: tuple[Tensor, ...], arrays: list[np.ndarray]) -> Iterator[list[np.ndarray]]:
-    """Copies of the inputs whose floats are scaled: to multiples of 1/16 (``erf`` or ``exp`` of integers is nearly 0, 1
-    or the argument); for float16-like types also to denormals and to overflow.
+    """Yield copies of ``arrays`` with floats scaled: to multiples of 1/16 (``erf`` or ``exp`` of integers is nearly 0,
+    1 or the argument); for outputs of float16-like types also to denormals and to overflow.
     """
     calls = any(c.fn not in EXACT_CALLS for op in computes_of(outputs) for b in op.bodies for c in find(b, Call))
     given = arguments_of(outputs)
@@ -181,8 +186,8 @@ def with_other_sizes(outputs: tuple[Tensor, ...], arrays: list[np.ndarray]) -> I
 
 
 def with_small_results(outputs: tuple[Tensor, ...], arrays: list[np.ndarray]) -> list[np.ndarray] | None:
-    """The inputs with floats spread so far that function results are tiny relative to others but accurate, as quotients
-    of exponentials are; None if no function is called, or results stay large.
+    """Copy of ``arrays`` with floats times 8 or 4, so that some results are accurate although tiny relative to others,
+    as quotients of exponentials are. None if no function is called, or no results become that small.
     """
     if not any(c.fn not in EXACT_CALLS for op in computes_of(outputs) for b in op.bodies for c in find(b, Call)):
         return None
@@ -206,11 +211,13 @@ def with_all_digits(
     seed: int,
     powers: Sequence[int] = (40, 20, 10),
 ) -> list[np.ndarray] | None:
-    """The inputs with floats of full significands and many exponents, as large or small as results allow, to expose
-    clamping, truncation and flushing to 0. None if right kernels may differ by more than rounding, functions leave
-    their range, or no float type has a wide exponent.
+    """Copy of ``arrays`` with floats of full significands and many exponents, as large or small as results allow, to
+    expose clamping, truncation and flushing to 0.
 
-    powers: of two, by which they are larger than small whole numbers: the first of these that can be
+    None if right kernels may differ by more than rounding, functions leave their range, or no float type has a wide
+    exponent.
+
+    powers: exponents of two to scale whole numbers by; the first with finite results is used
     """
     wide = [
         f and not _few_exponents(a.dtype)
@@ -244,10 +251,10 @@ def _few_exponents(dtype: str) -> bool:
 def at_the_ends(
     outputs: tuple[Tensor, ...], arrays: Sequence[np.ndarray], free: Sequence[bool], seed: int
 ) -> Iterator[tuple[list[np.ndarray], str]]:
-    """Inputs at the limits of their types, each with a description; every right kernel has the reference results up to
+    """Yield (inputs at the limits of their types, description); right kernels equal the reference on them, up to
     rounding.
 
-    free: which inputs may be any numbers
+    arrays: inputs of small whole numbers;  free: one boolean per input, true if it may hold any numbers
     """
     if made := with_any_integers(outputs, arrays, free, seed):
         yield made, ", with integers of all bits"
@@ -262,8 +269,9 @@ def at_the_ends(
 def with_any_integers(
     outputs: tuple[Tensor, ...], arrays: Sequence[np.ndarray], free: Sequence[bool], seed: int
 ) -> list[np.ndarray] | None:
-    """The inputs with random integers of all bits in half of the elements and type limits in some, so that arithmetic
-    wraps around; None without integers, or if bits are read (then inputs already have them).
+    """Copy of ``arrays`` with random integers of all bits in half of the elements and type limits in some, so that
+    arithmetic wraps around. None without integer inputs, or if bits are read by the declaration (inputs already have
+    all bits then).
     """
     rng = np.random.default_rng(seed)
     wide = [f and DTYPES[a.dtype].kind in "iu" for a, f in zip(arguments_of(outputs), free, strict=True)]
@@ -285,8 +293,8 @@ def any_bits(rng: np.random.Generator, x: np.ndarray) -> np.ndarray:
 
 
 def with_too_large_floats(outputs: tuple[Tensor, ...], arrays: Sequence[np.ndarray]) -> list[np.ndarray] | None:
-    """The inputs with floats as large as float-to-integer conversions in the declaration allow, where conversions
-    saturate. None without conversions, or if nothing larger is allowed.
+    """Copy of ``arrays`` with floats as large as float-to-integer conversions in the declaration allow, where
+    conversions saturate. None without conversions, or if nothing larger is allowed.
     """
     far = far_inputs(outputs, arrays)
     rounds = any(
@@ -303,9 +311,10 @@ def with_too_large_floats(outputs: tuple[Tensor, ...], arrays: Sequence[np.ndarr
 
 
 def with_no_numbers(outputs: tuple[Tensor, ...], arrays: Sequence[np.ndarray], seed: int) -> Iterator[list[np.ndarray]]:
-    """The inputs with some NaNs, if the declaration compares floats or takes minima or maxima; and inputs all infinite,
-    if it reduces by min or max, to test initial values. Nothing for a user's combiner: it may be associative for
-    numbers alone.
+    """Yield copies of ``arrays``: with some NaNs, if the declaration compares floats or takes minima or maxima; all
+    infinite, if it reduces by min or max, to test initial values.
+
+    Yields nothing with a user's combiner, which may be associative for finite numbers only.
     """
     bodies = [b for op in computes_of(outputs) for b in op.bodies]
     if any(r.combiner.name not in (*BUILT_IN, "set") for b in bodies for r in find(b, Reduce)):
@@ -328,8 +337,8 @@ def with_no_numbers(outputs: tuple[Tensor, ...], arrays: Sequence[np.ndarray], s
 
 
 def with_offsets(outputs: tuple[Tensor, ...], arrays: Sequence[np.ndarray]) -> Iterator[list[np.ndarray]]:
-    """The inputs with all floats far above 0, then far below, if functions are called: a missing subtraction of the
-    maximum before ``exp`` overflows. Nothing where results lose precision.
+    """Yield copies of ``arrays`` with all floats shifted by +128, then by -128, if functions are called: without
+    subtraction of the maximum, ``exp`` overflows. Copies with inaccurate results are left out.
     """
     far = far_inputs(outputs, arrays)
     calls = [c for op in computes_of(outputs) for b in op.bodies for c in find(b, Call) if c.fn not in EXACT_CALLS]
@@ -343,20 +352,20 @@ def with_offsets(outputs: tuple[Tensor, ...], arrays: Sequence[np.ndarray]) -> I
 
 
 def _as_exact(t: Tensor, made: np.ndarray, exact: np.ndarray) -> bool:
-    """True if the results are close to a double-precision evaluation and not all 0."""
+    """True if ``made`` is close to ``exact``, the results in double precision, and ``exact`` is not all 0."""
     size = float(np.abs(exact).max(initial=0.0))
     lost = 2.0 ** -(8 if DTYPES[t.dtype].widened else 16) * size
     return size > 0 and bool(np.all(np.abs(np.asarray(made, np.float64) - exact) <= lost))
 
 
 def _picks(e: Expr) -> bool:
-    """True for a min or max of floats."""
+    """True if ``e`` is a min or max of floats, binary or a reduction."""
     named = e.op if isinstance(e, Binary) else e.combiner.name if isinstance(e, Reduce) else ""
     return named in ("min", "max") and DTYPES[e.dtype].kind == "f"
 
 
 def _makes_whole(outputs: Sequence[Tensor]) -> bool:
-    """True if a float is converted to an integer."""
+    """True if the declaration converts a float to an integer."""
     casts = [e for op in computes_of(outputs) for b in op.bodies for e in find(b, Cast)]
     return any(_is_whole(e.dtype) and DTYPES[e.a.dtype].kind == "f" for e in casts)
 
@@ -366,8 +375,8 @@ def _is_whole(dtype: str) -> bool:
 
 
 def _is_steady(outputs: tuple[Tensor, ...], arrays: Sequence[np.ndarray]) -> bool:
-    """True if results are finite and nearly independent of rounding: equal to double precision wherever rounding might
-    change an integer.
+    """True if results are finite and nearly independent of rounding: where rounding might change an integer, results
+    equal those in double precision.
     """
     try:
         found = evaluate(outputs, arrays, _Checked())
@@ -386,7 +395,7 @@ def _is_steady(outputs: tuple[Tensor, ...], arrays: Sequence[np.ndarray]) -> boo
 
 
 class _OutOfRangeError(Exception):
-    """A float was converted to an integer type that cannot hold it."""
+    """Raised if a float is converted to an integer type that cannot hold it."""
 
 
 def _need_range(x: Any, old: str, new: str) -> None:
@@ -419,10 +428,9 @@ class _CheckedDoubles(Doubles):
 def hard_inputs(
     outputs: tuple[Tensor, ...], arrays: Sequence[np.ndarray], free: Sequence[bool], seed: int
 ) -> Iterator[Inputs]:
-    """Yield inputs with a description of each, most revealing kinds first; their number is limited by
-    ``TERMS_OF_ALL_RUNS``.
+    """Yield (inputs, description), most revealing kinds first; their number is limited by ``TERMS_OF_ALL_RUNS``.
 
-    arrays: inputs of small whole numbers;  free: which inputs may hold any numbers
+    arrays: inputs of small whole numbers;  free: one boolean per input, true if it may hold any numbers
     """
     open_ = [n for n, f in enumerate(free) if f and arrays[n].size > 1]
     rngs = (np.random.default_rng([seed, n]) for n in count())  # what one kind draws is no matter of the others
@@ -466,14 +474,14 @@ def _kind(x: np.ndarray) -> str:
 
 
 def _ends(x: np.ndarray) -> tuple[float, float]:
-    """Least and largest number of an array's dtype."""
+    """(smallest, largest) value of an array's dtype; infinities for floats, 0 and 1 for booleans."""
     if x.dtype.kind in "iu":
         return int(np.iinfo(x.dtype).min), int(np.iinfo(x.dtype).max)
     return (-np.inf, np.inf) if _kind(x) == "f" else (0, 1)
 
 
 def _constants(outputs: Sequence[Tensor], x: np.ndarray) -> list[float]:
-    """Up to a few constants of the definition that the array's dtype can hold."""
+    """Up to four constants of the declaration, the largest in absolute value, that the dtype of ``x`` can hold."""
     low, high = _ends(x)
     constants = [c for op in computes_of(outputs) for b in op.bodies for c in find(b, Const)]
     found = {c.value for c in constants if DTYPES[c.dtype].kind in ("fiu" if _kind(x) == "f" else "iu")}
@@ -481,8 +489,8 @@ def _constants(outputs: Sequence[Tensor], x: np.ndarray) -> list[float]:
 
 
 def _uniform(outputs: Sequence[Tensor], arrays: Sequence[np.ndarray], open_: Sequence[int]) -> Iterator[Inputs]:
-    """Inputs constant over one argument: type limits, 0, 1, NaN, large and small floats, constants of the
-    definition.
+    """Yield (inputs with one array constant, description); constants are type limits, 0, 1, NaN, large and small
+    floats, and constants of the declaration.
     """
     for n in open_:
         x = arrays[n]
@@ -503,8 +511,8 @@ def _uniform(outputs: Sequence[Tensor], arrays: Sequence[np.ndarray], open_: Seq
 
 
 def _sizes(arrays: Sequence[np.ndarray], open_: Sequence[int], rng: np.random.Generator) -> Iterator[Inputs]:
-    """Float inputs with full significands: of many magnitudes, mixed magnitudes, and rising or falling along
-    an axis.
+    """Yield (inputs with floats of full significands, description): one magnitude, mixed magnitudes, rising or falling
+    along an axis. Nothing without floats.
     """
     floats = [n for n in open_ if _kind(arrays[n]) == "f"]
     if not floats:
@@ -537,7 +545,9 @@ def _sizes(arrays: Sequence[np.ndarray], open_: Sequence[int], rng: np.random.Ge
 
 
 def _neighbours(arrays: Sequence[np.ndarray], open_: Sequence[int], rng: np.random.Generator) -> Iterator[Inputs]:
-    """Integers around a power of two, equal in their upper bits; a few or half of them larger."""
+    """Yield (inputs, description): integers around a power of two, so equal in their upper bits; a few or half of them
+    larger.
+    """
     whole = [n for n in open_ if _kind(arrays[n]) in "iu"]
     for k in WORD_ENDS:
         wide = [n for n in whole if 2**k < _ends(arrays[n])[1]]
@@ -551,7 +561,9 @@ def _neighbours(arrays: Sequence[np.ndarray], open_: Sequence[int], rng: np.rand
 
 
 def _peaks(outputs: tuple[Tensor, ...], arrays: Sequence[np.ndarray], open_: Sequence[int]) -> Iterator[Inputs]:
-    """For each maximum: rows of zeros with one positive number."""
+    """Yield (inputs, description): for each maximum or minimum of the declaration, rows of zeros with one large
+    number.
+    """
     for made, about in with_lone_peaks(outputs, arrays):
         if all(made[n] is arrays[n] for n in range(len(arrays)) if n not in open_):
             yield made, about
@@ -560,7 +572,9 @@ def _peaks(outputs: tuple[Tensor, ...], arrays: Sequence[np.ndarray], open_: Seq
 def _few_digits(
     outputs: Sequence[Tensor], arrays: Sequence[np.ndarray], open_: Sequence[int], rng: np.random.Generator
 ) -> Iterator[Inputs]:
-    """Floats with a few significand bits more than the narrow result type: many are rounding ties or overflow."""
+    """Yield (inputs, description): floats with 2 or 6 significand bits more than the narrowest float output, so that
+    many results are rounding ties or overflow. Nothing if no output is narrower than float32.
+    """
     narrow = [DTYPES[t.dtype] for t in outputs if DTYPES[t.dtype].kind == "f" and DTYPES[t.dtype].bits < 32]
     floats = [n for n in open_ if _kind(arrays[n]) == "f"]
     if not narrow or not floats:
@@ -581,14 +595,16 @@ def _early(x: np.ndarray) -> np.ndarray:
 
 
 def _along(x: np.ndarray, d: int) -> Any:
-    """Index along dimension ``d`` at each element, as an array broadcast to the shape of ``x``."""
+    """Float array shaped like ``x``: the index of each element along dimension ``d``."""
     shape = [1] * x.ndim
     shape[d] = -1
     return np.broadcast_to(np.arange(x.shape[d], dtype=np.float64).reshape(shape), x.shape)
 
 
 def _spoiled(arrays: Sequence[np.ndarray], open_: Sequence[int], rng: np.random.Generator) -> Iterator[Inputs]:
-    """Inputs with one NaN, two NaNs, an infinity, zeros of both signs, or rows that begin or end with -inf."""
+    """Yield (inputs, description): with one NaN, two NaNs, an infinity, zeros of both signs, or rows that begin or end
+    with -inf.
+    """
     for n in open_:
         x = arrays[n]
         if _kind(x) != "f":
@@ -620,7 +636,9 @@ def _spoiled(arrays: Sequence[np.ndarray], open_: Sequence[int], rng: np.random.
 def _alone(
     outputs: Sequence[Tensor], arrays: Sequence[np.ndarray], open_: Sequence[int], rng: np.random.Generator
 ) -> Iterator[Inputs]:
-    """Inputs with one deviating element per row, at each position where a tile, warp or thread may begin or end."""
+    """Yield (inputs, description): one deviating element per row, at each position where a tile, warp or thread may
+    begin or end.
+    """
     turns = []
     for n in open_:
         x = arrays[n]
@@ -643,13 +661,13 @@ def _alone(
 
 
 def _axes(x: np.ndarray) -> list[tuple[int, int]]:
-    """(dimension, length) of dimensions longer than 1, the last first."""
+    """(dimension, length) of each dimension longer than 1, the last dimension first."""
     return [(d, x.shape[d]) for d in reversed(range(x.ndim)) if x.shape[d] > 1]
 
 
 def _one_each(like: np.ndarray, base: Any, d: int, places: Sequence[int], first: int, value: float) -> Any:
-    """``base`` with ``value`` once in each row along ``d``: the position advances through ``places`` from row
-    to row.
+    """Copy of ``base``, in the dtype of ``like``, with ``value`` once in each row along ``d``: row r has it at
+    ``places[(r + first) % len(places)]``.
     """
     out = np.array(np.moveaxis(base, d, -1), like.dtype)
     flat = out.reshape(-1, like.shape[d])
@@ -659,7 +677,9 @@ def _one_each(like: np.ndarray, base: Any, d: int, places: Sequence[int], first:
 
 
 def _places(length: int, rng: np.random.Generator) -> list[int]:
-    """Positions to test in a row: its first and last, those of power-of-two tiles, and random ones of each part."""
+    """Positions to test in a row of ``length``: its first and last two, edges of power-of-two tiles, and random
+    ones.
+    """
     ends = [length - 1, 0, length - 2, 1]
     for k in range(1, 12):
         whole = length - length % (1 << k)

@@ -25,23 +25,25 @@ _DEVICES = re.compile(r"(?:CUDA|CU_|NV_|cuda|va_)\w*|NULL|assert")
 
 
 def without_comments(text: str) -> str:
-    """Replace comments by blanks; line numbers stay."""
+    """``text`` with comments replaced by blanks; string literals and line numbers stay."""
     pattern = re.compile(f"{_QUOTED}|{_COMMENT}", re.DOTALL)
     return pattern.sub(lambda m: m[0] if m[0][0] in "\"'" else re.sub(r"[^\n]", " ", m[0]), text)
 
 
 def without_quotes(text: str) -> str:
-    """Replace comments and string literals by blanks; line numbers stay."""
+    """``text`` with comments and string literals replaced by blanks; line numbers stay."""
     return re.sub(f"{_QUOTED}|{_COMMENT}", lambda m: re.sub(r"[^\n]", " ", m[0]), text, flags=re.DOTALL)
 
 
 def is_anyones(name: str) -> bool:
-    """True for macro names that only the text itself defines: reserved neither for compilers nor for the emulator."""
+    """True if a user's text may define the macro ``name``: it is reserved neither for compilers nor for the
+    emulator.
+    """
     return not (name.startswith(("_", "TIR_", "tir_")) or name in _macros() or _DEVICES.fullmatch(name))
 
 
 def unknown_functions(text: str) -> Iterator[tuple[int, str]]:
-    """Yield (line number, name) of called ``__functions`` that CUDA may have and the emulator lacks."""
+    """Yield (line number, name) of called functions ``__name`` that CUDA may have and the emulator lacks."""
     for n, line in enumerate(without_quotes(text).split("\n"), 1):
         for name in re.findall(r"\b__[a-z]\w*(?=\s*\()", line):
             if not (name in _macros() or name in _ALSO or _COMPILERS.fullmatch(name)):
@@ -49,8 +51,9 @@ def unknown_functions(text: str) -> Iterator[tuple[int, str]]:
 
 
 def ways_to_tell(text: str) -> Iterator[tuple[int, str]]:
-    """Yield (line number, description) of constructs that the emulator and a device may interpret differently, in
-    ``text`` without conditional parts.
+    """Yield (line number, description) of constructs that the emulator and a device may interpret differently.
+
+    text: a CUDA text without its ``#if`` groups
     """
     code, own = without_quotes(text), {*_macros(), *(name for _, name in unknown_functions(text))}
     lines, defines = code.split("\n"), False
@@ -75,7 +78,7 @@ def ways_to_tell(text: str) -> Iterator[tuple[int, str]]:
 
 @functools.cache
 def intrinsics() -> frozenset[str]:
-    """Names of CUDA functions that the emulator has although no emitted text calls them."""
+    """Names of CUDA functions that the emulator has for users' texts; emitted texts call none of them."""
     text = without_comments((_FOLDER / "intrinsics.h").read_text())
     made = [n + s for n in re.findall(r"\b(__\w+_)##suffix", text) for s in ("rn", "rz", "ru", "rd")]
     named = re.findall(r"inline [^(]*?\b(__\w+)\(|#define (__\w+)", text, re.IGNORECASE)

@@ -21,8 +21,8 @@ PRIME_DIMS = (7, 5, 3, 11, 13, 17)
 
 
 def independent(outputs: Sequence[Tensor], axes: Iterable[Var]) -> list[list[Var]]:
-    """Group axes that must have the same extent: those indexing one dimension of a tensor, or ending at one dim (the
-    columns of a softmax and its sums' axis). Groups of output axes first.
+    """Group axes that must have the same extent: those that index one dimension of a tensor, or whose extents use one
+    symbolic dim (the columns of a softmax and its sums' axis). Groups of output axes come first.
     """
     parent: dict[object, object] = {}
 
@@ -50,10 +50,10 @@ def independent(outputs: Sequence[Tensor], axes: Iterable[Var]) -> list[list[Var
 
 
 def ascending(groups: Sequence[Sequence[Var]], periods: Mapping[Var, int], work: int) -> dict[Var, int]:
-    """Return extents that increase from group to group, in length and in tiles. Above ``work`` iterations, untiled
-    reductions are cut first, then all untiled axes.
+    """Return {axis: extent}, increasing from group to group, in number of elements and of tiles.
 
-    periods: largest tile size of each axis
+    groups:  axes with a common extent (``independent``);  periods: largest tile size of each axis
+    work:    most iterations; beyond it, extents of untiled reductions shrink first, then those of all untiled axes
     """
     for level in range(3):
         out, last, few = dict[Var, int](), 0, 1
@@ -71,7 +71,7 @@ def ascending(groups: Sequence[Sequence[Var]], periods: Mapping[Var, int], work:
 
 
 def kept_apart(wanted: Mapping[Var, int], cut: Mapping[Var, int]) -> dict[Var, int]:
-    """Return the ``cut`` extents with distinct values restored for axes whose ``wanted`` extents were distinct."""
+    """Return the ``cut`` extents, increased where axes with different ``wanted`` extents would have the same one."""
     out: dict[Var, int] = {}
     for v in sorted(wanted, key=lambda v: wanted[v]):
         n = cut[v]
@@ -82,7 +82,7 @@ def kept_apart(wanted: Mapping[Var, int], cut: Mapping[Var, int]) -> dict[Var, i
 
 
 def kept_in_order(wanted: Mapping[Var, int], cut: Mapping[Var, int]) -> dict[Var, int]:
-    """Return the ``cut`` extents, lengthened where necessary to be sorted as the ``wanted`` ones are."""
+    """Return the ``cut`` extents, increased where necessary to be in the same order as the ``wanted`` ones."""
     out, last = dict[Var, int](), (0, 0)
     for v in sorted(wanted, key=lambda v: wanted[v]):
         last = wanted[v], max(cut[v], last[1] + (wanted[v] != last[0]))
@@ -106,8 +106,8 @@ def values_apart(dims: Sequence[Var], wanted: Mapping[Var, int]) -> dict[Var, in
 
 
 def reaching(extent: Expr, dim: Var, wanted: int) -> int:
-    """Return the least value of ``dim``, in its range, with ``extent(dim) >= wanted``; ``extent`` is assumed to grow
-    with it.
+    """Return the least value of ``dim``, within its declared range, with ``extent(dim) >= wanted``; the top of the
+    range if none reaches it. ``extent`` must not decrease with ``dim``.
     """
     low, high = dim.bounds or (1, 1)
     while low < high:

@@ -88,7 +88,7 @@ class Traffic:
 
 @dataclass(frozen=True)
 class Emulated:
-    """Outcome of a run: output arrays, problems found, memory traffic."""
+    """Outcome of a run: output arrays in signature order, problems found, memory traffic per access in the text."""
 
     outputs: list[np.ndarray]
     problems: tuple[Problem, ...]
@@ -105,14 +105,14 @@ def emulate(
 ) -> Emulated:
     """Compile ``source`` (CUDA) for the CPU and run all its kernels on ``arrays``, the inputs in signature order.
 
-    The text runs in a process of its own. If that crashes, or is not at its end in time, the problem is
-    ``emulate.crashed`` or ``emulate.time``, with the line of the text where it was.
+    The text runs in a separate process. If it crashes or exceeds its time, the result has a problem ``emulate.crashed``
+    or ``emulate.time`` with the line of the text where it was.
 
-    seed:  of the order in which threads run; what is ordered by barriers does not depend on it
-    eager: copies of tiles may land before anyone must wait for them, and not only then; threads that come to a barrier
-           that counts may be delayed until all others have run
+    seed:    of the order in which threads run; right kernels give the same results for all
+    eager:   True: asynchronous tile copies may complete before a thread waits for them, not only at the wait, and
+             threads at an mbarrier may be delayed until all others have run
     limit_s: seconds of processor time
-    packed: arrays begin at odd multiples of what the kernels know of their addresses, and not of 256 bytes
+    packed:  True: arrays start at the least alignment that the kernels declare, rather than at multiples of 256 bytes
     Raises CheckError ``emulate.no-compiler``, ``emulate.threads``, ``emulate.own-memory``, ``emulate.shared``,
     ``emulate.cluster`` or ``emulate.map``, CompileError ``emulate.compile``.
     """
@@ -135,7 +135,9 @@ def emulate(
 
 
 class _Run(SharedArrays):
-    """One emulator run: input and output arrays in shared memory, their tensor maps, and launches."""
+    """One emulator run: input and output arrays in shared memory, tensor maps that point to them, and kernel
+    launches.
+    """
 
     def __init__(self, library: _Library, source: Source, arrays: Sequence[np.ndarray], packed: bool) -> None:
         self.library, self.source = library, source
@@ -159,7 +161,9 @@ class _Run(SharedArrays):
             self.arrays[m.name][...] = np.frombuffer(encoded(m), np.uint8)
 
     def _apart(self, limit_s: float, words: Sequence[object], files: Sequence[int] = ()) -> dict[str, list[str]]:
-        """Run the emulator process; its output lines, grouped by first word."""
+        """Run the emulator process with arguments ``words``; return its output lines by their first word ("told",
+        "problem", "unwritten", "site"). Raises EndedError.
+        """
         limits = int(min(limit_s, 1e6)) + 1, MEMORY_BYTES + 64 * self.nbytes
         found: dict[str, list[str]] = {"told": [], "problem": [], "unwritten": [], "site": []}
         command = [str(w) for w in (_program().path, self.library.path, *limits, *words)]
@@ -168,7 +172,7 @@ class _Run(SharedArrays):
         return found
 
     def told(self, limit_s: float) -> dict[str, Told]:
-        """Facts (``Told``) of each kernel by name, asked of the compiled library once."""
+        """{kernel name: facts of the compiled kernel}; the emulator process is asked once per library."""
         names = [k.name for k in self.source.kernels]
         if not self.library.told:
             lines = self._apart(limit_s, [w for name in names for w in ("tell", name)])["told"]
@@ -177,7 +181,7 @@ class _Run(SharedArrays):
         return self.library.told
 
     def all(self, seed: int, eager: bool, limit_s: float) -> dict[str, list[str]]:
-        """Run all kernels; the emulator's report lines, grouped by first word."""
+        """Run all kernels; return the emulator's output lines by their first word ("problem", "unwritten", "site")."""
         words: list[object] = ["memory", self.file, self.size]
         words += ["all", self.granule, self.library.own, int(eager), seed, int(self.library.placed)]
         for p in self.source.params:
@@ -194,7 +198,10 @@ class _Run(SharedArrays):
         return self._apart(limit_s, words, [self.file])
 
     def unwritten(self, said: Sequence[str]) -> Iterator[Problem]:
-        """A Problem for each output with elements that no thread wrote."""
+        """Yield a Problem for each output with elements that no thread wrote.
+
+        said: the emulator's lines ``name|…|bytes not written``
+        """
         left = {name: int(nbytes) for name, _, nbytes in (line.rpartition("|") for line in said)}
         for p in self.source.outputs:
             if nbytes := left[_word(p.name)]:
@@ -204,12 +211,15 @@ class _Run(SharedArrays):
                 )
 
     def outputs(self) -> list[np.ndarray]:
-        """The output arrays, in the order of the source."""
+        """Copies of the output arrays, in the order of the source's outputs."""
         return [self.arrays[p.name].reshape(p.shape).copy() for p in self.source.outputs]
 
 
 def _wanted(p: Param, packed: bool, mapped: bool) -> tuple[np.dtype[Any], int, int]:
-    """dtype, element count, and byte offset from a multiple of 256 for the array of a parameter."""
+    """(NumPy dtype, number of elements, byte offset from a multiple of 256) of the array for parameter ``p``.
+
+    packed: False: offset 0;  mapped: True if a tensor map points to it
+    """
     narrow = p.role == "scalar" and p.dtype in WIDENED  # kernels take those as float
     kind = np.dtype(np.float32) if narrow else numpy_dtype(p.dtype)
     align = max(p.align, MAP_ALIGN * mapped) * packed if p.shape else 0
@@ -249,7 +259,7 @@ _HOPPER = re.compile(
 
 
 def _program() -> _File:
-    """The emulator's executable, compiled once per process."""
+    """The emulator's executable file, compiled once per process, or again if the temporary file was deleted."""
     if not _built().path.exists():  # someone has tidied the folder for temporary files
         _built.cache_clear()
     return _built()
@@ -257,7 +267,7 @@ def _program() -> _File:
 
 @functools.cache
 def _built() -> _File:
-    """The emulator's executable, compiled or from the kernel cache."""
+    """The emulator's executable, taken from the kernel cache or compiled; one file per process."""
     # kernels find the hooks, and functions of C, in the program
     flags = ("-O3", "-rdynamic", "-Wl,--no-as-needed", "-lm", "-ldl")
     return _File("emulator", _made("emulator", ("runtime.cpp", _TABLE), _RUNTIME, flags))
@@ -265,12 +275,15 @@ def _built() -> _File:
 
 @functools.cache
 def table_library() -> _File:
-    """Shared library of the emulator's mathematical functions alone, for the interpreter."""
+    """Shared library with the emulator's mathematical functions only, for use by the interpreter."""
     return _File("functions.so", _made("functions", (_TABLE,), (_TABLE,), ("-O3", "-shared", "-fPIC", "-lm")))
 
 
 def _made(kind: str, compiled: Sequence[str], read: Sequence[str], flags: Sequence[str]) -> bytes:
-    """Bytes of a compiled emulator file, from the kernel cache if present."""
+    """Bytes of an executable or shared library built from the emulator's sources, from the kernel cache if present.
+
+    compiled: files passed to the compiler;  read: files whose text is part of the cache key
+    """
     compiler = _compiler()
     text = "".join((_FOLDER / name).read_text() for name in read)
     version = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=False).stdout
@@ -307,9 +320,9 @@ class _File:
 class _Library(_File):
     """The compiled kernels of a text, reused over runs; each kernel has an entry that takes an array of pointers.
 
-    own:    bytes of thread-local memory
+    own:    bytes of local memory per thread
     placed: true if every shared-memory array is registered with the emulator
-    told:   facts of each kernel, once asked for
+    told:   {kernel name: facts}; empty until asked for
     """
 
     def __init__(self, made: bytes, own: int, placed: bool) -> None:
@@ -319,7 +332,10 @@ class _Library(_File):
         self._lines = dict[int, int]()
 
     def learn(self, places: Sequence[int]) -> None:
-        """Resolve several code addresses to lines at once by ``addr2line``, if installed."""
+        """Look up the source lines of code addresses ``places`` by one ``addr2line`` call, for later calls of ``line``.
+
+        Does nothing if ``addr2line`` is not installed.
+        """
         tool = shutil.which("addr2line")
         new = [p for p in dict.fromkeys(places) if p and p not in self._lines]
         if tool is None or not new:
@@ -335,19 +351,24 @@ class _Library(_File):
                 self._lines[place] = self._lines.get(place) or int(match[1])
 
     def line(self, place: int) -> int:
-        """Source line of a code address; 0 if unknown."""
+        """Source line of code address ``place``, from 1; 0 if unknown."""
         return self._lines.get(place, 0)
 
 
 @functools.lru_cache(maxsize=8)
 def _written(source: Source) -> tuple[str, str, str, str, bool]:
-    """C++ source and compilation options of a source's kernels."""
+    """Arguments of ``_compiled`` for a source: (C++ text, text of kernel entries, declarations and definitions of user
+    instructions, True if a kernel has clusters).
+    """
     text = prepared(source)
     return text, _entries(source), *derived(source), any(cluster_of(text, k.name)[0] > 1 for k in source.kernels)
 
 
 def _compile(source: Source) -> _Library:
-    """Compile the kernels of ``source`` into a library."""
+    """Compile the kernels of ``source`` into a library; each text is compiled once.
+
+    Raises CheckError ``emulate.own-memory`` for kernels with more local memory per thread than GPUs have.
+    """
     written = _written(source)
     library = _compiled(*written)
     if not library.path.exists():  # someone has tidied the folder for temporary files
@@ -468,7 +489,10 @@ def _run(command: list[str]) -> None:
 
 
 def _ended(said: Sequence[str], library: _Library, limit_s: float) -> Problem:
-    """A Problem for a run ended by a signal; ``said``: the process's words about it."""
+    """A Problem for a run ended by a signal.
+
+    said: signal name, code addresses, thread and block, as the process printed them
+    """
     how, places = said[0], [_place(x) for x in said[1:3]]
     library.learn(places)
     line = next((n for n in map(library.line, places) if n), 0)
@@ -528,8 +552,9 @@ MAP_BYTES = struct.calcsize("<4s3IQ16I5i20x")
 class Told:
     """Facts of a compiled kernel.
 
-    threads, blocks:     of a block, and of a multiprocessor, as ``__launch_bounds__`` has them; 0 where it does not
-    at_launch, declared: bytes of its arrays in shared memory that come at launch, and of the others
+    threads:   most threads per block, from ``__launch_bounds__``; 0 without it
+    blocks:    least blocks per multiprocessor, from ``__launch_bounds__``; 0 without it
+    at_launch: bytes of dynamic shared memory that its arrays take;  declared: bytes of static shared memory
     """
 
     threads: int
@@ -546,7 +571,9 @@ def first_registers(told: Told) -> int:
 
 
 def check_kernel(k: KernelLaunch, text: str) -> None:
-    """Raise CheckError for too many threads per block, or a tensor map passed without ``__grid_constant__``."""
+    """Raise CheckError ``emulate.threads`` for too many threads per block, ``emulate.map`` for a tensor-map parameter
+    without ``__grid_constant__``.
+    """
     if k.block[0] * k.block[1] * k.block[2] > BLOCK_THREADS:
         raise refuse(CheckError, "emulate.threads", f"{k.name} has more than {BLOCK_THREADS} threads a block")
     head = head_of(text, k.name)
@@ -556,7 +583,7 @@ def check_kernel(k: KernelLaunch, text: str) -> None:
 
 
 def does_not_fit(k: KernelLaunch, told: Told) -> Problem | None:
-    """A Problem if the launch disagrees with the text's declarations (threads, shared memory), as after an edit; else
+    """A Problem if the launch has more threads or less shared memory than the text declares, as after an edit; else
     None.
     """
     threads, takes = k.block[0] * k.block[1] * k.block[2], told.at_launch + told.declared
@@ -578,7 +605,10 @@ def does_not_fit(k: KernelLaunch, told: Told) -> Problem | None:
 
 
 def cluster_of(text: str, kernel: str) -> tuple[int, ...]:
-    """Arguments of ``__cluster_dims__`` before a kernel's name."""
+    """Cluster size (x, y, z) from ``__cluster_dims__`` before a kernel's name; (1, 1, 1) without the attribute.
+
+    Raises CheckError ``emulate.cluster`` unless its arguments are literal numbers.
+    """
     found = re.search(rf"__cluster_dims__\(([\d,\s]+)\)[^;{{}}]*?\b{re.escape(kernel)}\s*\(", text)
     dims = [int(n) for n in found[1].split(",")] if found else []
     if not found and (said := attribute_of(text, kernel, "__cluster_dims__")):
@@ -602,8 +632,8 @@ def check_cluster(k: KernelLaunch, dims: tuple[int, ...]) -> None:
 
 
 def check_map(m: TensorMap) -> None:
-    """Raise CheckError for a tensor map beyond the limits of cuTensorMapEncodeTiled and Im2col, or with box rows wider
-    than the swizzle.
+    """Raise CheckError ``emulate.map`` for a tensor map beyond the limits of cuTensorMapEncodeTiled and Im2col, or with
+    box rows wider than the swizzle.
 
     CUDA ignores the stride of the last dimension; any other than 1 is refused here.
     """
@@ -640,7 +670,7 @@ def _broken_corners(m: TensorMap) -> str:
 
 
 def encoded(m: TensorMap) -> bytes:
-    """Bytes of the TirTensorMap struct that copies.h reads, its array address still open."""
+    """Bytes of the struct ``TirTensorMap`` read by the emulator's copies.h, with 0 for the array's address."""
     about = (b"map ", len(m.shape), TENSOR_MAP_TYPES[m.dtype][1], m.swizzle, 0)
     inner = [(*reversed(v), 1, 1, 1, 1, 1)[:5] for v in (m.shape, m.box, m.steps)]
     numbers = (*inner[0], *inner[1], *inner[2], m.dtype == "tfloat32")

@@ -62,7 +62,9 @@ schedule to a smaller one takes as long as 20,000 of them."""
 
 
 def axes_of(outputs: Sequence[Tensor]) -> dict[str, tuple[Var, int | Expr]]:
-    """Axes with free extents: ``{"C.i": (var, extent)}``, of output stages and of reductions."""
+    """Axes whose extents a check may vary: ``{"C.i": (var, extent)}`` for axes of outputs and of reductions, not of
+    scans.
+    """
     found: dict[str, tuple[Var, int | Expr]] = {}
     for op in computes_of(outputs):
         if any(among(t, outputs) for t in op.outputs):
@@ -76,7 +78,10 @@ def axes_of(outputs: Sequence[Tensor]) -> dict[str, tuple[Var, int | Expr]]:
 
 
 def tiles_of(s: BaseSchedule) -> dict[str, set[int]]:
-    """For each root loop, the products of inner split factors: extents not divisible by them have a remainder."""
+    """{root loop: products of inner split factors}: extents not divisible by them have a remainder.
+
+    A root loop is one that no split made. Loops that are not split are missing.
+    """
     periods: dict[str, set[int]] = {}
     home: dict[str, tuple[str, int]] = {}  # loop -> root loop and the number of its iterations that one step spans
     for step in s.trace:
@@ -110,7 +115,7 @@ def _scanned(op: Compute) -> set[Var]:
 
 
 def awkward_shapes(s: BaseSchedule) -> list[dict[Var, int]]:
-    """Extents per axis for tests: each tile size and its neighbours (+1, -1), 1, a prime; small enough to interpret.
+    """[{axis: extent}] for tests: each tile size and its neighbours (+1, -1), 1, a prime; small enough to interpret.
 
     All axes vary at once, so that few shapes cover every class of tail; the first two shapes have different extents on
     different axes.
@@ -154,7 +159,7 @@ def awkward_shapes(s: BaseSchedule) -> list[dict[Var, int]]:
 def _different(
     s: BaseSchedule, periods: Mapping[Var, int], least: Mapping[Var, int], compared: Mapping[Var, int]
 ) -> list[dict[Var, int]]:
-    """Extents distinct over all axes, in ascending and descending order; [] with a single axis.
+    """Two shapes {axis: extent} with a different extent on each axis, ascending and descending; [] with a single axis.
 
     Axes compared by a condition such as i - j < 3 stay equal: a mask would leave the extra rows empty.
     """
@@ -172,15 +177,17 @@ def _different(
 
 
 def _late(axes: Mapping[Var, int], compared: Container[int], away: int, tile: int) -> Iterator[dict[Var, int]]:
-    """Extents with rows so far down that conditions such as i - j < 100 skip whole leading tiles, and then j <= i whole
-    trailing tiles; several tiles remain in both.
+    """Yield {axis: extent} with rows so far down that conditions such as i - j < 100 skip whole leading tiles, and then
+    j <= i whole trailing tiles; several tiles remain in both.
+
+    compared: extents of axes in such conditions (others get 1);  away: largest constant there;  tile: largest tile size
     """
     for long in (2 * tile + 1 + away, 2 * tile + 1) if away else (2 * tile + 1,):
         yield {v: min(n, long) if n in compared else 1 for v, n in axes.items()}
 
 
 def _compared(outputs: Sequence[Tensor]) -> tuple[set[int], int]:
-    """Extents of axes that the declarations compare (as in j <= i), and the largest constant in such comparisons."""
+    """(extents of axes that the declarations compare, as in j <= i; largest constant in these comparisons)."""
     found, away = set[int](), 0
     for op in computes_of(outputs):
         axes = {v: most(as_expr(n)) for v, n in zip(op.axes, op.extents, strict=True)}
@@ -202,8 +209,8 @@ def _compared(outputs: Sequence[Tensor]) -> tuple[set[int], int]:
 
 
 def _ties(outputs: Sequence[Tensor]) -> dict[Var, object]:
-    """Key by reduction axis; equal keys mean axes with the same name and length in several computes, varied and counted
-    together.
+    """{reduction axis: (extent, rank)}, its rank among its stage's reduction axes of this extent; axes with equal
+    values, such as those of a softmax's maximum and sum, are varied and counted together.
     """
     out: dict[Var, object] = {}
     for op in computes_of(outputs):
@@ -216,7 +223,7 @@ def _ties(outputs: Sequence[Tensor]) -> dict[Var, object]:
 
 
 def _least_extents(s: BaseSchedule) -> dict[Var, int]:
-    """Least extent of each axis that the schedule's ``redeclare`` algorithms accept; fixed axes such as filter taps are
+    """{axis: least extent} that the schedule's ``redeclare`` algorithms accept; fixed axes such as filter taps are
     omitted.
     """
     steps = Trace(x for x in s.trace if x.primitive == "redeclare")
@@ -230,7 +237,9 @@ def _least_extents(s: BaseSchedule) -> dict[Var, int]:
 def _least_of(
     outputs: tuple[Tensor, ...], steps: str, algorithms: tuple[Algorithm, ...], target: Target
 ) -> tuple[tuple[Var, int], ...]:
-    """Least extent of each axis of ``outputs`` on which ``steps`` replay, found by bisection; cached."""
+    """Pairs (axis, least extent) for the axes of ``outputs``: extents on which ``steps`` (a JSON trace) replay; found
+    by bisection and cached.
+    """
 
     def takes(axis: Var, extent: int) -> bool:
         try:
@@ -252,8 +261,9 @@ def _least_of(
 
 
 def _periods(s: BaseSchedule, axis: str, extent: int) -> list[int]:
-    """Tile sizes along one axis, ascending. Loops of copies and attached stages count by the axis in their name
-    (C.out.i, y.k).
+    """Ascending tile sizes along the axis named ``axis``, up to ``extent``; [1] if it is not tiled.
+
+    Tiled loops count by the last part of their name, so that those of copies and attached stages do too (C.out.i, y.k).
     """
     found = {1}
     for root, sizes in tiles_of(s).items():
@@ -287,8 +297,8 @@ def _twice(p: int) -> int:
 
 
 def _shrunk(w: dict[Var, int], work: int, least: dict[Var, int], ties: Mapping[Var, object]) -> dict[Var, int]:
-    """Extents ``w`` reduced to ``work`` iterations: reductions to 2 first, then the longest spatial axes, then any;
-    none below ``least``.
+    """{axis: extent} reduced from ``w`` until there are at most ``work`` iterations: reductions to 2 first, then the
+    longest spatial axes, then any; none below ``least``. Axes with equal ``ties`` count once.
     """
     out, tied = dict(w), {v: ties.get(v, id(v)) for v in w}
 
@@ -331,27 +341,31 @@ def _prime_above(n: int) -> int:
 
 
 def label(outputs: Sequence[Tensor]) -> str:
-    """A shape in words, as ``C.i=7 C.j=13 C.k=5``."""
+    """The extents of all axes in words, as ``C.i=7 C.j=13 C.k=5``."""
     return " ".join(f"{name}={n}" for name, (_, n) in axes_of(outputs).items())
 
 
 def compare(s: BaseSchedule, numbers: Numbers, seed: int) -> Problem | None:
-    """Interpret the schedule's kernels and compare with its declarations; the first Problem, or None."""
+    """Interpret the schedule's kernels in the arithmetic ``numbers`` and compare with its declarations; return the
+    first Problem, or None.
+    """
     dims = dim_values(s.began_with, {})
     module = module_at(lowered(s), dims)
     return compare_module(module, with_dims(s.began_with, dims), numbers, seed, approximation(s))
 
 
 def approximation(s: BaseSchedule) -> float | None:
-    """Error bound declared by an approximate algorithm of the schedule; None if exact."""
+    """Error, relative to the largest result, that an approximate algorithm of the schedule declares; None if it is
+    exact.
+    """
     return None if identical(s.outputs, s.began_with) else s.inexact_by
 
 
 def compare_module(
     module: Module, outputs: Sequence[Tensor], numbers: Numbers, seed: int, most: float | None = None
 ) -> Problem | None:
-    """Interpret kernels and compare with ``outputs``; the first Problem, or None. Unlike ``compare``, takes kernels
-    edited after lowering.
+    """Interpret lowered kernels on random inputs and compare with ``outputs``; return the first Problem, or None.
+    Unlike ``compare``, takes kernels edited after lowering.
 
     most: allowed error in doubles relative to the largest result, if the kernels approximate
     """
@@ -422,8 +436,8 @@ def compare_in_turn(
 
 
 def _in_whole_numbers(module: Module, outputs: Sequence[Tensor], seed: int) -> tuple[Problem | None, Numbers] | None:
-    """``compare_module`` on the largest integers computed without rounding, then on the smallest; None if none are
-    exact.
+    """``compare_module`` on the largest integers computed without rounding, then on the smallest: (Problem or None,
+    numbers used). None if even the smallest integers are rounded.
     """
     for size in INPUT_SIZES:
         numbers = Whole(size)
@@ -445,8 +459,8 @@ def argument_names(module: Module, outputs: Sequence[Tensor]) -> list[str]:
 def over_shapes(
     s: BaseSchedule, shapes: Iterable[dict[Var, int]], seed: int
 ) -> tuple[list[Problem], list[str], Numbers]:
-    """Compare at each shape on which the trace replays, at the declared one if none; stop at the first problem. Returns
-    problems, labels of the compared shapes, and the least exact numbers used.
+    """Compare at each of ``shapes`` on which the trace replays, at the declared shape if there are none; stop at the
+    first problem. Returns (problems, labels of the compared shapes, least exact numbers used).
     """
     field: Numbers = field_of(s.began_with)
     numbers, shown, ordered = field, list[str](), bool(rolled_extremes(s))
@@ -461,7 +475,9 @@ def over_shapes(
 
 
 def _modules(s: BaseSchedule, shapes: Iterable[dict[Var, int]]) -> Iterator[tuple[Module, tuple[Tensor, ...]]]:
-    """Yield (lowered module, outputs) for each shape that the trace fits, skipping repeats after rounding to tiles."""
+    """Yield (lowered module, outputs) for each of ``shapes`` on which the trace replays, without repeated shapes; if
+    there are none, at the schedule's own shape.
+    """
     fits, seen, least = False, set[str](), _least_extents(s)
     for extents in shapes:
         fitted = _fitted(s, extents, least, seen)
@@ -478,8 +494,8 @@ def _modules(s: BaseSchedule, shapes: Iterable[dict[Var, int]]) -> Iterator[tupl
 def _fitted(
     s: BaseSchedule, extents: dict[Var, int], least: dict[Var, int], seen: Container[str]
 ) -> tuple[Module, tuple[Tensor, ...]] | None:
-    """The schedule lowered on ``extents``, or on nearby extents that fit and are cheap to interpret; None if none fits
-    or the shape was ``seen``.
+    """(module, outputs) of the schedule lowered at ``extents``, or at nearby extents that fit and are cheap to
+    interpret; None if there are none or the shape's label is in ``seen``.
     """
     found, tried, ties = None, None, _ties(s.began_with)
     for work in (MOST_ITERATIONS, MOST_ITERATIONS // 8, MOST_ITERATIONS // 64):
@@ -497,8 +513,8 @@ def _fitted(
 def _lowered(
     s: BaseSchedule, extents: dict[Var, int], least: dict[Var, int], seen: Container[str]
 ) -> tuple[Module, tuple[Tensor, ...]] | None:
-    """The trace lowered on ``extents``; if refused, with axes rounded up to whole tiles, one at a time and then all.
-    None if all fail or the shape was ``seen``.
+    """(module, outputs) of the trace lowered at ``extents``; if refused, with axes rounded up to whole tiles, one at a
+    time and then all. None if all fail or the shape's label is in ``seen``.
     """
     up, fits = _whole_tiles(s, extents, least), False
     rounded = [{**extents, v: n} for v, n in up.items() if n != extents[v]]
@@ -522,15 +538,18 @@ def _lowered(
 
 
 def definition_at(s: BaseSchedule, extents: Mapping[Var, int]) -> tuple[Tensor, ...]:
-    """The definition before scheduling steps, resized to ``extents``; unchanged for its own extents or those of
-    symbolic dims.
+    """The declarations from before any scheduling step, resized to ``extents``; unchanged where these are the declared
+    ones.
+
+    Axes with a symbolic dim keep it: ``dim_values`` turns their extents into values of dims.
     """
     return resize(s.began_with, constant_extents(extents, axes_of(s.began_with)))
 
 
 def need_own_extents(s: BaseSchedule, refusal: LoweringError) -> None:
-    """Return if lowering fails only on other extents than the schedule's own; raise ``refusal`` for a fault of lowering
-    itself.
+    """Return if the schedule lowers at its own extents, so that ``refusal``, raised at other extents, is their matter.
+
+    Raises ``refusal`` itself if it is a fault of lowering, and the schedule's own LoweringError if it does not lower.
     """
     if any(p.code in FAULTS_OF_LOWERING for p in refusal.problems):
         raise refusal
@@ -538,8 +557,8 @@ def need_own_extents(s: BaseSchedule, refusal: LoweringError) -> None:
 
 
 def _whole_tiles(s: BaseSchedule, extents: dict[Var, int], least: dict[Var, int]) -> dict[Var, int]:
-    """``extents`` rounded up to multiples of their tiles; only the part beyond an algorithm's ``least`` extent is
-    rounded.
+    """``extents`` rounded up to multiples of their tiles; if an algorithm has a ``least`` extent, only the part beyond
+    it is rounded.
     """
     period = {
         v: max((p for p in _periods(s, name, most(as_expr(n))) if p < most(as_expr(n))), default=1)
@@ -551,7 +570,7 @@ def _whole_tiles(s: BaseSchedule, extents: dict[Var, int], least: dict[Var, int]
 
 
 def _traces(s: BaseSchedule) -> Iterator[str]:
-    """The schedule's trace as JSON; then, if splits have all factors given, once more with their outermost factors
+    """Yield the schedule's trace as JSON; then, if a split has all factors given, once more with the outermost factors
     inferred, to fit other extents.
     """
     yield s.trace.to_json()
@@ -577,7 +596,8 @@ def several_blocks(
     steps: Trace, tiles: Mapping[str, Iterable[int]], axes: Mapping[str, tuple[Var, int]], dtypes: Iterable[str],
     shapes: Sequence[Mapping[Var, int]], work: int,
 ) -> list[dict[Var, int]]:  # fmt: skip
-    """Return extra extents with several tiles along output axes that have just one in all of ``shapes``.
+    """Return extra {axis: extent} shapes with several tiles along output axes that have at most one in all of
+    ``shapes``.
 
     tiles: tile sizes by loop;  axes: variable and declared extent by axis name
     dtypes: element types, for whole vectors in a row;  work: most iterations of one shape
@@ -604,8 +624,10 @@ def several_blocks(
 def _tiled(
     steps: Trace, tiles: Mapping[str, Iterable[int]], named: Mapping[str, tuple[Var, int]], more: int
 ) -> tuple[list[tuple[int, dict[Var, int]]], int]:
-    """[(tile size, extents slightly above one tile)] for tiled output axes, fused ones jointly; and the iterations of a
-    tile.
+    """([(tile size, {axis: extent})], with extents slightly above one tile, for tiled output axes, fused axes jointly;
+    largest tile of a reduction axis, at least 1).
+
+    named: axes by the last part of their names;  more: elements added to a tile
     """
     groups, terms, seen = list[tuple[int, dict[Var, int]]](), 1, set[Var]()
     for stage, axis, parts in (*_joined(steps), *(("", name, [name]) for name in named)):
@@ -624,7 +646,7 @@ def _tiled(
 
 
 def _is_of(loop: str, stage: str, axis: str) -> bool:
-    """True if the name of ``loop`` derives from ``axis``, and from ``stage`` if the loop names a stage."""
+    """True if the last part of the name ``loop`` is ``axis`` and its stage is ``stage``; "" stands for any stage."""
     return _last(loop) == axis and loop.startswith(f"{stage}." if stage else "")
 
 
@@ -633,7 +655,7 @@ def _last(name: str) -> str:
 
 
 def _joined(steps: Trace) -> Iterable[tuple[str, str, Sequence[str]]]:
-    """Yield (stage, new axis, its source axes) of ``reindex`` steps."""
+    """Yield (stage, new axis, its source axes) for each axis made by a ``reindex`` step."""
     for step in steps:
         if step.primitive == "reindex" and "->" in str(step.args[1]):
             for axis, made in re.findall(r"(\w+) = (\([^)]*\)|\w+)(?=,|$|\s*$)", str(step.args[1]).split("->")[1]):
@@ -641,7 +663,9 @@ def _joined(steps: Trace) -> Iterable[tuple[str, str, Sequence[str]]]:
 
 
 def _shared(tile: int, extents: Sequence[int], more: int) -> list[int]:
-    """Extents whose product slightly exceeds ``tile``, grown in the last two axes, each at most its current extent."""
+    """New extents, one per axis and at most the given one, whose product exceeds ``tile`` by about ``more``; the last
+    two axes grow.
+    """
     if len(extents) == 1:
         return [min(extents[0], tile + more)]
     if not all(extents):

@@ -34,7 +34,7 @@ _ROUNDED_BITS = 13
 class TextRun:
     """One test run of a text: its inputs and how results are compared.
 
-    exact:  results equal the declaration's to the last bit; None: not yet determined
+    exact:  True: results must equal the declaration's to the last bit; False: within rounding; None: not yet determined
     read:   the arrays after rounding by the instructions, if that changes them
     eager:  asynchronous copies may land before the wait
     packed: arrays begin at the least alignment promised to the kernels
@@ -52,9 +52,10 @@ class TextRun:
 
 
 def exactly(outputs: tuple[Tensor, ...], source: Source, arrays: Sequence[object], each: bool = False) -> bool:
-    """True if a right kernel's results equal the reference to the last bit, as its instructions do not round terms.
+    """True if a right kernel's results on ``arrays`` equal the reference to the last bit: no intermediate value is
+    rounded by the instructions of ``source``.
 
-    each: by every element, which takes as long as the reference, and not by the largest
+    each: True: decide by every element, as slow as the reference; False: by the largest ones
     """
     kinds = {kind for name in source.instructions for kind in name.split(".")}
     digits = (11, 11) if "tf32" in kinds else (21, 11) if "3xtf32" in kinds else (24, 24)
@@ -62,14 +63,17 @@ def exactly(outputs: tuple[Tensor, ...], source: Source, arrays: Sequence[object
 
 
 def multiplies_tf32(source: Source) -> bool:
-    """True if an instruction of the text rounds its operands to tf32."""
+    """True if an instruction of the text multiplies in tf32 (3xtf32 included)."""
     return any("tf32" in name for name in source.instructions)
 
 
 def short(outputs: tuple[Tensor, ...], source: Source, conditions: Sequence[Expr], seed: int) -> TextRun:
-    """A run on sparse inputs, zero at the ends of axes, with scalars of as many significand bits as keep results exact.
+    """Return a test run on sparse inputs, zero at the ends of axes, with float scalars of as many significand bits as
+    still give bit-exact results (``TextRun.exact`` is True).
 
-    Inputs are all zero if none are exact: additions to an empty sum are then still seen.
+    If no such inputs give exact results, all arrays are zero: wrong additions to empty sums are then still seen.
+
+    conditions: of the schedule on values of inputs; some inputs satisfy each
     """
     arrays = random_arguments(outputs, seed, conditions=conditions)
     free = free_inputs(outputs, arrays, conditions)
@@ -85,7 +89,10 @@ def short(outputs: tuple[Tensor, ...], source: Source, conditions: Sequence[Expr
 def thinned(
     outputs: Sequence[Tensor], arrays: Sequence[np.ndarray], free: Sequence[bool], seed: int
 ) -> list[np.ndarray]:
-    """Copies of ``arrays``, zero at the ends of axes; operands of sums are sparse."""
+    """Copies of ``arrays``, zero at the ends of axes; operands of sums are sparse.
+
+    free: one boolean per input: false for those to leave unchanged
+    """
     terms, summed = longest_sum(outputs), _multiplied(outputs)
     return [
         _thin(x, terms if a in summed else 1, seed + n) if f else x
@@ -94,14 +101,14 @@ def thinned(
 
 
 def longest_sum(outputs: Sequence[Tensor]) -> int:
-    """Number of terms of the longest sum."""
+    """Number of terms of the declaration's longest reduction; 1 without reductions."""
     sums = [r for op in computes_of(outputs) for b in op.bodies for r in find(b, Reduce)]
     return max((prod(int(a.extent or 1) for a in r.axes) for r in sums), default=1)
 
 
 def _thin(x: np.ndarray, terms: int, seed: int) -> np.ndarray:
-    """``x`` mostly zeroed, so that a few of ``terms`` products are nonzero; 0 at both ends of axes longer than a few
-    elements.
+    """Copy of ``x``, mostly zeroed so that a few of ``terms`` products are nonzero; 0 at both ends of axes longer than
+    3.
     """
     rng = np.random.default_rng(seed)
     x = np.clip(x.astype(np.float64), -2, 2).astype(x.dtype) if terms > 4 else x
@@ -127,10 +134,10 @@ def free_inputs(outputs: Sequence[Tensor], arrays: Sequence[np.ndarray], conditi
 def larger(
     outputs: tuple[Tensor, ...], source: Source, arrays: list[np.ndarray], seed: int = 0, turn: int = 0
 ) -> list[np.ndarray]:
-    """Copies of the inputs with whole numbers, one array as large as single-rounded, finite results allow, to show
-    intermediate rounding; ``arrays`` if impossible.
+    """Copy of ``arrays`` with random whole numbers, one array's as large as results allow without rounding before the
+    end, to show intermediate rounding; ``arrays`` itself if impossible.
 
-    turn: which input it is
+    turn: number of the run; selects the array with the largest numbers
     """
     rng = np.random.default_rng(seed)
     free = [n for n, f in enumerate(free_inputs(outputs, arrays, ())) if f and np.size(arrays[n]) > 1]
@@ -147,8 +154,10 @@ def larger(
 
 
 def longest(outputs: tuple[Tensor, ...], source: Source, arrays: list[np.ndarray], seed: int, turn: int) -> TextRun:
-    """A run for instructions that round operands: one operand has more significand bits than they keep, the others are
-    sparse. tf32 keeps 11 bits (``read`` holds the rounded values); 3xtf32 keeps 21, with exact results.
+    """A test run for instructions that round operands: one operand has more significand bits than they keep, the others
+    are sparse. tf32 keeps 11 bits (``TextRun.read`` holds the rounded values); 3xtf32 keeps 21, with exact results.
+
+    turn: number of the run; selects the operand with many bits
     """
     about, rng, operands = ", with operands of many digits", np.random.default_rng(seed), _multiplied(outputs)
     free = free_inputs(outputs, arrays, ())
@@ -173,7 +182,9 @@ def _off_the_middle(rng: np.random.Generator, shape: tuple[int, ...]) -> Any:
 
 
 def _multiplied(outputs: Sequence[Tensor]) -> set[Any]:
-    """Inputs that reach a product inside a sum through copies only, so that a matrix instruction may round them."""
+    """Inputs that reach a product inside a sum through copies only, so that a matrix instruction may round them to
+    tf32.
+    """
     ops = computes_of(outputs)
     made = {t for op in ops for t in op.outputs}
     summed, touched = set[Any](), set[Any]()
@@ -193,13 +204,13 @@ def _all_whole(outputs: Sequence[Tensor]) -> bool:
 
 
 def all_finite(arrays: Sequence[np.ndarray]) -> bool:
-    """True without infinities and NaNs."""
+    """True if no array holds an infinity or NaN."""
     return all(np.isfinite(np.asarray(x, np.float64)).all() for x in arrays)
 
 
 def _whole(rng: np.random.Generator, like: np.ndarray, most: int) -> np.ndarray:
-    """Random integers up to ``most`` in the shape and dtype of ``like``; arrays usable as lengths keep some
-    elements.
+    """Random integers from ``-most`` to ``most`` in the shape and dtype of ``like``; integer arrays wider than a byte,
+    usable as lengths, keep half of their elements.
     """
     kind = np.dtype(like.dtype)
     if kind.kind in "iu":

@@ -65,8 +65,8 @@ class TextPart:
 
 
 def not_run(text: str) -> tuple[Problem, ...]:
-    """Problems ``emulate.not-run`` for device-only parts foreign to this package and compiler-dependent constructs;
-    ``emulate.unknown-function`` for calls of functions that the emulator lacks.
+    """Problems of a CUDA text: ``emulate.not-run`` for device-only parts that this package does not emit and for
+    compiler-dependent constructs; ``emulate.unknown-function`` for calls of functions that the emulator lacks.
     """
     lines = text.split("\n")
     for part in parts(text):
@@ -77,7 +77,7 @@ def not_run(text: str) -> tuple[Problem, ...]:
 
 
 def not_declared(text: str, log: str) -> tuple[Problem, ...]:
-    """Problems ``emulate.unknown-function`` for undeclared functions, from a compiler's ``log``."""
+    """Problems ``emulate.unknown-function`` for the functions that a compiler's ``log`` reports as undeclared."""
     code, found = without_quotes(text), list[Problem]()
     for name in dict.fromkeys(re.findall(r"'(\w+)' was not declared|undeclared identifier '(\w+)'", log)):
         if called := re.search(rf"\b{name[0] or name[1]}\s*\(", code):
@@ -95,7 +95,10 @@ def _unknown(line: int, name: str) -> Problem:
 
 
 def _told_apart(anywhere: str) -> Iterator[Problem]:
-    """Problems for lines outside conditionals that the emulator and a device may interpret differently."""
+    """Yield Problems ``emulate.not-run`` for lines that the emulator and a device may interpret differently.
+
+    anywhere: the text with its conditional parts blanked
+    """
     for n, what in ways_to_tell(anywhere):
         yield Problem(
             "emulate.not-run", f"line {n} of the text has {what}", hint="what is meant, in plain words of CUDA"
@@ -116,8 +119,8 @@ def _not_known(text: str) -> tuple[Problem, ...]:
 
 
 def undefined(text: str, target: Target) -> tuple[Problem, ...]:
-    """Problems for called functions that a device lacks though the emulator has them: ``emulate.undefined``,
-    ``emulate.lacks``.
+    """Problems ``emulate.undefined`` or ``emulate.lacks`` for called functions that the emulator has but the target's
+    devices lack.
     """
     return tuple(_undefined(text, target))
 
@@ -142,7 +145,9 @@ def _defined(code: str) -> set[str]:
 
 
 def parts(text: str) -> list[TextPart]:
-    """Outermost ``#if`` groups that may differ between emulator and device, and assembly statements outside of them."""
+    """The text's outermost ``#if`` groups that may differ between emulator and device, and assembly statements outside
+    of ``#if`` groups.
+    """
     lines, found, open_at, depth = text.splitlines(), [], 0, 0
     code = without_quotes(text)
     own = set(re.findall(r"(?m)^\s*#\s*define\s+(\w+)", code))
@@ -161,7 +166,9 @@ def parts(text: str) -> list[TextPart]:
 
 
 def _same_anywhere(part: str, own: set[str]) -> bool:
-    """True if all conditions test only macros defined by the text itself, and the part has no assembly."""
+    """True if all conditions of the ``#if`` group ``part`` test only macros that the text itself defines, and it has no
+    assembly.
+    """
     asked = re.findall(r"(?m)^\s*#\s*(?:el)?if(?:n?def)?\b(.*)$", without_comments(part))
     names = {name for line in asked for name in re.findall(r"[A-Za-z_]\w*", line)} - {"defined"}
     anywhere = bool(asked) and names <= own and all(map(is_anyones, names))
@@ -169,7 +176,7 @@ def _same_anywhere(part: str, own: set[str]) -> bool:
 
 
 def _known(part: str) -> bool:
-    """True if this package emits the part, or registered instructions do, alone or within one group."""
+    """True if ``part`` consists of groups that this package or registered instructions emit."""
     texts = [whole for name in sorted(_defined(part)) for whole in _texts(name)]
     if part in _inner() or any(part in _groups(whole) for whole in texts):
         return True
@@ -193,7 +200,9 @@ def _groups(whole: str) -> frozenset[str]:
 
 
 def _texts(name: str) -> Iterator[str]:
-    """Emitted texts, instructions' aside, that may define function or type ``name``."""
+    """Yield emitted texts that may define the function or type ``name``; those of registered instructions are left
+    out.
+    """
     for helper in _HELPERS_OF.get(name, (name,)):
         with contextlib.suppress(KeyError):
             yield helper_text(helper, _CUDA)

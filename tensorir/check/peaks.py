@@ -32,8 +32,8 @@ MOST_PEAK_RUNS = 4
 
 
 def with_peaks(outputs: tuple[Tensor, ...], arrays: Sequence[np.ndarray]) -> Iterator[list[np.ndarray]]:
-    """Copies of the inputs with a peak in each row that a maximum or minimum reduces, if a function is called or the
-    argmax is used. Nothing if no input reaches the reduction by sums, products and copies.
+    """Yield copies of ``arrays`` with a peak in each row that a maximum or minimum reduces, if the declaration also
+    calls a function or uses argmax or argmin. Nothing if no input reaches the reduction by sums, products and copies.
     """
     for places, up in _peaks_of(outputs):
         yield from _runs(outputs, arrays, places, up)
@@ -84,7 +84,9 @@ def with_lone_peaks(
 
 
 def _drowned(arrays: list[np.ndarray], used: Sequence[int], length: int, place: int) -> list[np.ndarray]:
-    """Copies of the inputs not ``used`` with all 1, but 0 at position ``place`` of axes as long as the rows."""
+    """Copy of ``arrays``: float arrays whose positions are not in ``used`` become ones, with 0 at index ``place`` of
+    axes that have ``length`` elements.
+    """
     out = list(arrays)
     for n, x in enumerate(arrays):
         if n not in used and x.dtype.kind not in "biu":
@@ -95,8 +97,8 @@ def _drowned(arrays: list[np.ndarray], used: Sequence[int], length: int, place: 
 
 
 def _some_limits(turn: int) -> Sequence[float]:
-    """A rotating third of ``LONE_HEIGHTS``: one run cannot have all, as small results drown in the rounding of the
-    largest.
+    """A third of ``LONE_HEIGHTS``, by ``turn % 3``, rotated by ``turn // 3``: one run cannot have all heights, as small
+    results drown in the rounding of the largest.
     """
     first = len(LONE_HEIGHTS) // 3 * (turn % 3)
     some, n = LONE_HEIGHTS[first : first + len(LONE_HEIGHTS) // 3], turn // 3
@@ -114,7 +116,9 @@ SHARED_PLACES = 48
 
 
 def _peaks_of(outputs: tuple[Tensor, ...]) -> Iterator[tuple[list[Place], float]]:
-    """Yield (inputs that reach a max or min reduction, sign): 1 for a maximum, -1 for a minimum."""
+    """Yield ([(input, axis, height)], sign): inputs that reach a max or min reduction, sign 1 for a maximum, -1 for a
+    minimum.
+    """
     bodies = [b for op in computes_of(outputs) for b in op.bodies]
     calls = any(c.fn not in EXACT_CALLS for b in bodies for c in find(b, Call)) or any(
         c.fn not in EXACT_CALLS for r in _reduces(bodies) for e in r.combiner.result for c in find(e, Call)
@@ -154,15 +158,15 @@ def _runs(
 
 
 def _place_of(outputs: tuple[Tensor, ...], b: Buffer) -> int:
-    """Position of ``b`` among the inputs."""
+    """Position of the array ``b`` among the arguments."""
     return next(n for n, a in enumerate(arguments_of(outputs)) if not isinstance(a, Var) and a.buffer is b)
 
 
 def _all_far(
     outputs: tuple[Tensor, ...], arrays: Sequence[np.ndarray], b: Buffer, sign: float
 ) -> Iterator[list[np.ndarray]]:
-    """Copies of the inputs with one array constant near its type's limit (sign ``sign``): exposes a maximum initialized
-    with -1e30 instead of -inf.
+    """Yield copies of ``arrays`` with ``b`` constant near its type's limit, with the given sign: exposes a maximum
+    initialized with -1e30 instead of -inf. At most one copy, none if results are not finite.
     """
     made = list(arrays)
     n = _place_of(outputs, b)
@@ -177,7 +181,10 @@ def _all_far(
 
 
 def _peaked(x: np.ndarray, d: int, height: float, first: int) -> np.ndarray:
-    """``x`` with a peak of ``height`` in each row along ``d``; height 0: zeros with one factor-sized number per row."""
+    """Copy of ``x`` with a peak of ``height`` in each row along ``d``, at another position from row to row; other
+    elements are kept for ``PEAK_HEIGHT``, else replaced by their signs. Height 0: zeros with one ``PEAK_FACTOR`` per
+    row.
+    """
     rows = np.moveaxis(np.array(x, copy=True), d, -1)
     flat = rows.reshape(-1, x.shape[d])
     low = flat if abs(height) == PEAK_HEIGHT else np.sign(flat) * (abs(height) > 0)
@@ -189,8 +196,8 @@ def _peaked(x: np.ndarray, d: int, height: float, first: int) -> np.ndarray:
 
 
 def _lone(x: np.ndarray, d: int, heights: Sequence[float], turn: int, together: bool) -> np.ndarray:
-    """Zeros with one number per row along ``d``, cycling through ``heights``; at one position in all rows if
-    ``together``, else varying.
+    """Zeros like ``x`` with one number per row along ``d``, cycling through ``heights``; its position is the same in
+    all rows if ``together``, else varies. turn: moves the positions.
     """
     out = np.zeros_like(np.moveaxis(x, d, -1))
     flat = out.reshape(-1, x.shape[d])
@@ -201,7 +208,7 @@ def _lone(x: np.ndarray, d: int, heights: Sequence[float], turn: int, together: 
 
 
 def _places(b: Buffer, axis: int, height: float) -> list[Place]:
-    """[(input, axis, height)] of inputs that make ``b`` large at one position along ``axis``; [] if none can."""
+    """[(input, axis, height)] of inputs whose peaks make ``b`` large at one position along ``axis``; [] if none can."""
     op = b.origin.op if isinstance(b.origin, Tensor) else None
     if op is None:
         free = b.origin is not None and b.data is None and DTYPES[b.dtype].kind == "f"
@@ -227,7 +234,7 @@ def _which(op: Compute, b: Buffer) -> int:
 
 
 def _reads(e: Expr, axes: Sequence[Var]) -> Iterator[tuple[Load | PadLoad, int]]:
-    """Yield (load, dimension) of float loads indexed by one of ``axes``."""
+    """Yield (load, dimension) of float loads in ``e`` that are indexed by exactly one of ``axes`` in that dimension."""
     for x in find(e, (Load, PadLoad)):
         assert isinstance(x, Load | PadLoad)
         if DTYPES[x.buffer.dtype].kind == "f":

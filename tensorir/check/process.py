@@ -20,15 +20,15 @@ BUSY_FILE_S = 5.0  # seconds that a program which was just written may be held b
 
 
 class EndedError(Exception):
-    """The program ended prematurely. args[0]: the signal (SIGXCPU for its time limit), exit status or missing file;
-    further args: details from the program.
+    """Raised if a program ended prematurely. args[0]: the signal (SIGXCPU for its time limit), exit status or missing
+    file; further args: details printed by the program.
     """
 
 
 def run_isolated(command: Sequence[str], seconds: float, files: Sequence[int] = ()) -> list[str]:
-    """Run ``command``; return its output lines before the final ``done``.
+    """Run ``command``; return its output lines without the last, ``done``.
 
-    seconds: of processor time, for which it is waited;  files: descriptors that it is given
+    seconds: processor time that it may take;  files: file descriptors that it inherits
     Raises EndedError.
     """
     try:
@@ -64,10 +64,10 @@ RED_ZONE = 4096
 
 
 class SharedArrays:
-    """Arrays in a shared-memory file, filled with poison like the gaps between them; ``align`` bytes past a multiple of
-    256.
+    """Named arrays in one shared-memory file. Arrays and the gaps between them are first filled with poison bytes; each
+    starts ``align`` bytes past a multiple of 256.
 
-    file: its descriptor;  size: its bytes;  place: offset of each array;  arrays: flat views by name
+    file: the file's descriptor;  size: its bytes;  place: offset of each array in it;  arrays: flat NumPy views by name
     """
 
     def __init__(self, wanted: Mapping[str, tuple[np.dtype, int, int]]) -> None:
@@ -93,7 +93,7 @@ class SharedArrays:
 
 
 def _nameless() -> IO[bytes]:
-    """An anonymous file, in memory if the system has ``memfd_create``."""
+    """An anonymous file: in memory if the system has ``memfd_create``, else a temporary file on disk."""
     try:
         return os.fdopen(os.memfd_create("tensorir"), "r+b", buffering=0)
     except (AttributeError, OSError):

@@ -59,7 +59,7 @@ class Arbitrary:
 class EmulatorNumbers(Numbers):
     """Arithmetic of the emulator, for the interpreter.
 
-    undefined: true once a float was converted to an integer type that cannot hold it, with unspecified bits
+    undefined: becomes True once a float is converted to an integer type that cannot hold it: these bits are unspecified
     """
 
     def __init__(self, target: Target, rounded: frozenset[Buffer] = frozenset()) -> None:
@@ -110,7 +110,9 @@ def has_order(module: Module) -> bool:
 
 
 def arbitrary(outputs: tuple[Tensor, ...], conditions: Sequence[Expr], seed: int) -> Iterator[Arbitrary]:
-    """Up to two sets of random inputs: normal numbers, denormals, zeros of both signs; then infinities and NaNs too."""
+    """Yield one or two sets of random inputs: normal numbers, denormals, zeros of both signs; then infinities and NaNs
+    too.
+    """
     few = random_arguments(outputs, seed, conditions=conditions)
     floats, whole = _open(outputs, few, conditions)
     yield Arbitrary(_filled(outputs, few, floats, whole, seed, 0.0), ", of any digits", seed)
@@ -120,7 +122,9 @@ def arbitrary(outputs: tuple[Tensor, ...], conditions: Sequence[Expr], seed: int
 
 
 def tame(outputs: tuple[Tensor, ...], conditions: Sequence[Expr], seed: int) -> Arbitrary:
-    """Inputs of moderate size for programs that convert floats to integers, so that conversions stay in range."""
+    """Random inputs with floats of moderate size, so that float-to-integer conversions of the declaration stay in
+    range.
+    """
     few = random_arguments(outputs, seed, conditions=conditions)
     floats, _ = _open(outputs, few, conditions)
     rng = np.random.default_rng(seed)
@@ -131,7 +135,10 @@ def tame(outputs: tuple[Tensor, ...], conditions: Sequence[Expr], seed: int) -> 
 def _open(
     outputs: tuple[Tensor, ...], few: Sequence[np.ndarray], conditions: Sequence[Expr]
 ) -> tuple[list[bool], list[bool]]:
-    """Two boolean lists over the inputs: may hold any floats; may hold any integers."""
+    """Two lists with one boolean per input: true if it may hold any floats; true if it may hold any integers.
+
+    few: inputs of small whole numbers
+    """
     asked, fixed = {t for c in conditions for t in tensors_read(c)}, {*gather_limits(outputs)}
     given = arguments_of(outputs)
     floats = [DTYPES[a.dtype].kind == "f" and a not in asked and a not in fixed for a in given]
@@ -143,7 +150,7 @@ def _open(
 
 
 def _bits_of_floats(outputs: tuple[Tensor, ...]) -> bool:
-    """True if float bits are reinterpreted as integers, where NaNs would have several values."""
+    """True if the declaration reinterprets floats as integers, where NaNs would have several values."""
     calls = (c for op in computes_of(outputs) for b in op.bodies for c in find(b, Call))
     return any(c.fn == "bitcast" and DTYPES[c.args[0].dtype].kind == "f" for c in calls)
 
@@ -185,7 +192,9 @@ def _floats(rng: np.random.Generator, shape: tuple[int, ...], dtype: str, share:
 def interpreted(
     module: Module, outputs: Sequence[Tensor], arrays: Sequence[np.ndarray], target: Target
 ) -> tuple[list[np.ndarray], bool]:
-    """Results of the lowered program in the emulator's arithmetic, and true if none is undefined."""
+    """(results of the lowered program on ``arrays``, in the emulator's arithmetic; False if an out-of-range conversion
+    makes them undefined, else True).
+    """
     rounded = frozenset(b for k in module.kernels for b in rounded_tiles(k.body))
     numbers = EmulatorNumbers(target, rounded)
     given: Mapping[str, object] = {
@@ -200,7 +209,7 @@ def interpreted(
 
 @dataclass(frozen=True)
 class LoweredBits:
-    """Inputs ``given`` and the lowered program's results ``wanted``, or its fault."""
+    """Inputs ``given`` and the lowered program's results ``wanted`` on them, or the Problem on which it stopped."""
 
     given: Arbitrary
     wanted: list[np.ndarray] | Problem
@@ -209,7 +218,8 @@ class LoweredBits:
 def expected(
     module: Module, outputs: tuple[Tensor, ...], conditions: Sequence[Expr], seed: int, target: Target
 ) -> list[LoweredBits]:
-    """The lowered program's results on arbitrary inputs; on ``tame`` ones if arbitrary ones have undefined results.
+    """The lowered program's results on arbitrary inputs, one entry per set of inputs; on ``tame`` ones where those of
+    arbitrary ones are undefined.
 
     [] if bits are not determined: atomic float sums, or undefined results on all inputs.
     """
@@ -233,7 +243,9 @@ def _defined(
 
 
 def different(source: Source, module: Module, got: Sequence[np.ndarray], want: LoweredBits) -> Problem | None:
-    """A Problem for the first element of ``got`` whose bits differ from the lowered program's; None if equal."""
+    """A Problem for the first element of ``got`` whose bits differ from the lowered program's results ``want``; None if
+    equal.
+    """
     given, wanted = want.given, want.wanted
     if isinstance(wanted, Problem):
         return wanted
@@ -252,7 +264,7 @@ def different(source: Source, module: Module, got: Sequence[np.ndarray], want: L
 
 
 def apart(got: np.ndarray, want: np.ndarray) -> np.ndarray:
-    """Boolean array of elements with different bits; NaNs equal each other."""
+    """Boolean mask of elements with different bits; two NaNs count as equal."""
     unlike = np.asarray(_bits(got) != _bits(want))
     if got.dtype.kind in "biu":
         return unlike
@@ -282,7 +294,10 @@ def _loaded() -> tuple[ctypes.CDLL, object]:
 
 
 def of_table(fn: str, args: list[object], fast: bool) -> np.ndarray:
-    """``fn`` of float32 or float64 arrays from the compiled function table; ``fast``: CUDA's fast float32 variant."""
+    """``fn(*args)`` elementwise in float32, or float64 for a float64 argument, by the emulator's compiled functions.
+
+    fast: CUDA's fast float32 variant
+    """
     x = np.asarray(args[0])
     kind = np.dtype(np.float64) if x.dtype == np.float64 else np.dtype(np.float32)
     given = [np.ascontiguousarray(a) for a in np.broadcast_arrays(*(np.asarray(a, kind) for a in args))]

@@ -6,6 +6,8 @@ from tensorir.ir.dtypes import DTYPES
 
 
 def tolerance(dtype: str) -> float:
-    """Return the relative error, to the largest element, that rounding explains for ``dtype``."""
+    """Return the error that rounding explains for results of ``dtype``, relative to the largest element; 0.0 for
+    integers.
+    """
     known = {"float64": 1e-10, "float32": 1e-4, "float16": 1e-2, "bfloat16": 5e-2}
     return known.get(dtype, 0.0 if DTYPES[dtype].kind != "f" else 2.0 ** (1 - DTYPES[dtype].digits))

@@ -40,7 +40,7 @@ _KEPT_WORDS = ("return", "typedef", "static", "extern", "const", "else", "volati
 
 
 def section_of(source: Source, k: KernelLaunch) -> str:
-    """Name of the linker section for the kernel's shared-memory arrays."""
+    """Name of the linker section for the shared-memory arrays of kernel ``k``: one per kernel, or one for all."""
     return f"{SHARED_SECTION}_{k.name}" if _apart(source) else SHARED_SECTION
 
 
@@ -64,7 +64,9 @@ def prepared(source: Source) -> str:
 
 
 def _with_copies(text: str) -> str:
-    """Add a byte-copying member to structs, so that copies of them are loads and stores seen by the race detector."""
+    """``text`` with a byte-copying member added to structs, so that copies of structs are loads and stores seen by the
+    race detector.
+    """
     for found in [*re.finditer(r"\b(?:struct|class)\b[^;{}()]*\{", without_quotes(text))][::-1]:
         depth, at = 1, found.end()
         while depth and at < len(text):
@@ -75,19 +77,19 @@ def _with_copies(text: str) -> str:
 
 
 def _by_warp(source: Source) -> Iterator[str]:
-    """Names of user-declared instructions executed by whole warps."""
+    """Yield the C function names of user-declared instructions that whole warps execute."""
     for name in source.instructions:
         if (declared := known().get(name)) is not None and declared.by_warp:
             yield from re.findall(r"^\s*(\w+)\(", declared.emit.get("cuda", ""))
 
 
 def is_placed(text: str) -> bool:
-    """True if every shared-memory array of a prepared text is registered with the emulator."""
+    """True if every shared-memory array of a text from ``prepared`` is registered with the emulator."""
     return "__shared__" not in re.sub(r"#define[^\n]*", "", text)
 
 
 def attribute_of(text: str, kernel: str, attribute: str) -> list[str]:
-    """Arguments of an attribute such as ``__launch_bounds__`` before a kernel's name; [] if absent."""
+    """Arguments, as text, of an attribute such as ``__launch_bounds__`` before a kernel's name; [] if absent."""
     head = head_of(text, kernel)
     found = re.search(rf"\b{attribute}\s*\(", head[0]) if head else None
     if head is None or found is None:
@@ -105,7 +107,9 @@ def attribute_of(text: str, kernel: str, attribute: str) -> list[str]:
 
 
 def head_of(text: str, kernel: str) -> re.Match[str] | None:
-    """Match of a kernel's text before its body."""
+    """Match of a kernel's declaration, from its attributes to its parameter list; None if ``text`` does not define
+    it.
+    """
     head = re.compile(rf"[^;{{}}#]*__global__[^;{{}}#]*?\b{re.escape(kernel)}\s*\([^{{}};]*\)\s*(?=\{{)")
     # sought where one may be: a search from every character takes seconds
     starts = (max(text.rfind(c, 0, at.start()) for c in ";{}#") + 1 for at in re.finditer("__global__", text))
@@ -113,7 +117,9 @@ def head_of(text: str, kernel: str) -> re.Match[str] | None:
 
 
 def _apart(source: Source) -> bool:
-    """True if each of several kernels declares its shared memory inside its body, none in functions before."""
+    """True if the source has several kernels and declares no shared memory before the first: each kernel then has its
+    own.
+    """
     if len(source.kernels) < 2:
         return False
     first = min((h.start() for k in source.kernels if (h := head_of(source.text, k.name))), default=0)
@@ -121,8 +127,8 @@ def _apart(source: Source) -> bool:
 
 
 def _own(text: str, m: re.Match[str]) -> str:
-    """Replacement for a thread-local array declaration, misaligned if its address is used; unchanged if only
-    indexed.
+    """Replacement text for a thread-local array declaration matched by ``m``: misaligned if the array's address is
+    used, as declared if it is only indexed.
     """
     pad, align, kind, name, size = m.groups()
     if kind.split()[0] in _KEPT_WORDS or _is_member(text, m.start()):
@@ -171,9 +177,10 @@ what a call returns.
 
 @functools.lru_cache(maxsize=16)  # one text is run on several inputs
 def marked(text: str, more: tuple[str, ...] = ()) -> str:
-    """Return the text with conditions and calls wrapped in calls of the emulator that report them; line numbers stay.
+    """Return ``text`` with conditions and calls that the lanes of a warp execute together wrapped in calls that report
+    them to the emulator; line numbers stay.
 
-    more: names of other functions that the lanes of a warp run together
+    more: names of further functions that the lanes of a warp execute together
     """
     found = _Text(text, more)
     out, done = [], 0
@@ -203,7 +210,7 @@ class _Text:
                 return
 
     def marks(self) -> Iterator[tuple[int, str]]:
-        """Yield (position, inserted text)."""
+        """Yield (position, text to insert there), unsorted."""
         for start, end in self.calls:
             yield self._begin(start), "(tir_took(__COUNTER__), "
             yield end, ")"
@@ -240,7 +247,9 @@ class _Text:
         return n < len(self.places) and self.places[n] < end
 
     def _begin(self, at: int) -> int:
-        """Start of a call expression whose function name is at ``at``: that of its object, class or namespace."""
+        """Start position of the call whose function name is at ``at``, with the object, class or namespace before the
+        name.
+        """
         while m := _QUALIFIES.search(self.text, self.text.rfind("\n", 0, at) + 1, at):
             at = m.start()
             if m[1]:  # of a call, or of an element
@@ -269,7 +278,7 @@ class _Text:
                 yield m.start(), close + 1
 
     def _functions(self) -> Iterator[tuple[str, int, int]]:
-        """Yield (name, start, end of the body) of functions and named lambdas."""
+        """Yield (name, start of its body, end of its body) of functions and named lambdas."""
         for m in re.finditer(r"\b(\w+)\s*\(|\b(\w+)\s*=\s*\[[^\[\]]*\]\s*(?:\(|(?=\{))", self.text):
             at = self.pairs.get(m.end() - 1, -1) + 1 if m[0].endswith("(") else m.end()
             body = re.compile(r"\s*(?:mutable\s*|const\s*|noexcept\s*|->\s*[\w*&\s]+)*\{").match(self.text, at)
@@ -278,7 +287,7 @@ class _Text:
                 yield name, body.end(), self.pairs[body.end() - 1]
 
     def _semicolons(self, at: int, end: int) -> Iterator[int]:
-        """Positions of semicolons between ``at`` and ``end`` outside brackets."""
+        """Yield positions of semicolons between ``at`` and ``end`` that are not inside of brackets opened there."""
         found = re.compile(r"[;(\[{]")
         while m := found.search(self.text, at, end):
             if m[0] == ";":
@@ -286,7 +295,7 @@ class _Text:
             at = self.pairs.get(m.start(), m.start()) + 1
 
     def _after(self, at: int) -> int:
-        """End of the statement at position ``at``, its ``else`` included."""
+        """Position after the statement that begins at ``at``, its ``else`` included."""
         at = self._skipped(at)
         m = _CONDITIONS.match(self.text, at)
         if self.text[at : at + 1] == "{":
@@ -298,13 +307,15 @@ class _Text:
         return next(self._semicolons(at, len(self.text)), len(self.text)) + 1
 
     def _skipped(self, at: int) -> int:
-        """Return the position after blanks and preprocessor lines."""
+        """First position from ``at`` on that is no blank and not in a preprocessor line."""
         m = re.compile(r"(?:\s|\\\n|(?<=\n)[ \t]*#[^\n]*)*").match(self.text, at)
         return m.end() if m else at
 
 
 def _pairs(text: str) -> Iterator[tuple[int, int]]:
-    """Yield (opening, closing) positions of brackets; unmatched ones are skipped."""
+    """Yield (opening position, closing position) of matching brackets ``()``, ``[]`` and ``{}``; unmatched ones are
+    skipped.
+    """
     open_ones: list[tuple[str, int]] = []
     for m in re.finditer(r"[(){}\[\]]", text):
         if m[0] in _OPENS:
@@ -325,7 +336,7 @@ _TYPES = DIALECTS["cuda"].types
 
 
 def derived(source: Source) -> tuple[str, str]:
-    """C++ declarations and definitions of user-declared instructions in ``source``, derived from their declared
+    """(C++ declarations, C++ definitions) of user-declared instructions in ``source``, derived from their declared
     meaning.
 
     Raises CheckError ``emulate.instruction``.
@@ -358,7 +369,7 @@ def _function(intrin: Intrin) -> tuple[str, str]:
 
 
 def _meaning(intrin: Intrin) -> tuple[str, str]:
-    """C text and name of a one-thread kernel that computes an instruction on whole tiles."""
+    """(C text, name) of a one-thread kernel that computes an instruction on whole tiles."""
     tiles = {b: Buffer(b.name, (as_expr(math.prod(b.dims)),), b.dtype, Scope.GLOBAL) for b in intrin.operands}
 
     def region(b: Buffer) -> Region:
@@ -375,7 +386,9 @@ def _meaning(intrin: Intrin) -> tuple[str, str]:
 
 
 def _by_thread(intrin: Intrin) -> tuple[list[str], list[str]]:
-    """Lines for an instruction executed per thread: operand pointers used as given, with accesses reported."""
+    """Lines before and after the computation of an instruction executed per thread: it works on the operands' own
+    memory, whose accesses are reported.
+    """
     lines = []
     for b in intrin.operands:
         kind, size = _TYPES[b.dtype], math.prod(b.dims)
@@ -385,7 +398,9 @@ def _by_thread(intrin: Intrin) -> tuple[list[str], list[str]]:
 
 
 def _of_one_warp(intrin: Intrin) -> tuple[list[str], list[str]]:
-    """Lines for a warp-wide instruction: gather tiles from the lanes' registers; scatter results to them."""
+    """Lines before and after the computation of a warp-wide instruction: gather tiles from the lanes' registers;
+    scatter results to them.
+    """
     fields, mine, tiles, back = [], [], [], []
     for b in intrin.operands:
         kind, name = _TYPES[b.dtype], b.name

@@ -61,6 +61,7 @@ class Verdict(Shown):
     """Outcome of a check; true if nothing is wrong.
 
     shapes: labels of the tested shapes;  kind: method of comparison, in words
+    max_error: largest error of a device's results, relative to the largest element
     """
 
     problems: tuple[Problem, ...]
@@ -120,7 +121,7 @@ def check(s: Any, level: str = "fast", shapes: object = None, seed: int = 0, lim
 
 
 def _how(s: Any, numbers: Numbers) -> str:
-    """Name the arithmetic of the interpreter's comparison, in words."""
+    """Description of the arithmetic in which the interpreter compared ``s``."""
     if isinstance(numbers, Field):
         opaque = f"; {' and '.join(sorted(numbers.opaque))} as if random" if numbers.opaque else ""
         return f"exact over {numbers.title}, {NO_FAULTS}{opaque}"
@@ -149,7 +150,11 @@ def _how(s: Any, numbers: Numbers) -> str:
 
 
 def _shapes(s: Any, shapes: Any) -> list[Any]:
-    """Awkward shapes, or the user's: dicts from axis names (``C.i`` or ``i``) to extents."""
+    """[{axis variable: extent}]: awkward shapes, or the user's ``shapes``, dicts from axis names (``C.i`` or ``i``) to
+    extents.
+
+    Raises CheckError ``check.unknown-axis``.
+    """
     if shapes is None:
         return awkward_shapes(s)
     axes = axes_of(s.began_with)
@@ -168,10 +173,10 @@ def _shapes(s: Any, shapes: Any) -> list[Any]:
 
 
 def on_device(s: Any, seed: int = 0, device: object = None, limit_s: float | None = None) -> Verdict:
-    """Build and run ``s`` on a device, with guard bytes around arrays, and compare with the declarations: on small
+    """Build ``s``, run it on a device, with guard bytes around arrays, and compare with the declarations: on small
     integers, and on sparse ones with scalars of full significand.
 
-    limit_s: seconds for text that has not passed before, which runs in another process
+    limit_s: seconds for the run in a separate process, for text that has not passed before
     """
     if dims_of(s.outputs):
         return _on_device_at_dims(s, seed, device, limit_s)
@@ -225,7 +230,7 @@ def arguments_for(s: BaseSchedule, seed: int = 0) -> list[np.ndarray]:
 def emulated(s: Any, shapes: object, seed: int, limit_s: float | None = None) -> Verdict:
     """Verdict on the CUDA text of ``s``, run on the CPU at awkward shapes; edited text at its own shape.
 
-    limit_s: seconds of processor time for each run; what its definition should take when None
+    limit_s: seconds of processor time for each run; None: by the number of terms of the declaration
     """
     target = _cuda(s)
     try:
@@ -283,8 +288,8 @@ def other_bits(
     seed: int,
     limit_s: float | None,
 ) -> tuple[tuple[Problem, ...], str] | None:
-    """(problems, description of the inputs) at the first difference between printed text and its lowered program; None
-    if equal.
+    """(problems, description of the inputs) for the first of ``bits`` where printed text and lowered program differ;
+    None if all are equal.
     """
     limit = _emulated_s(s.outputs) if limit_s is None else limit_s
     for x in bits:
@@ -295,14 +300,14 @@ def other_bits(
 
 
 def _emulate(*args: Any, **options: Any) -> Emulated:
-    """``emulate``, imported on first use."""
+    """Forward to ``emulate.emulate``, imported on first use."""
     from tensorir.check.emulate import emulate
 
     return emulate(*args, **options)
 
 
 def _run_text(s: Any, source: Source, run: TextRun, seed: int, limit_s: float | None) -> tuple[Problem, ...]:
-    """Problems of one test run of the text of ``s``."""
+    """Emulate the text of ``s`` on one test run's inputs; return its problems, () if none."""
     limit = _emulated_s(s.outputs) if limit_s is None else limit_s
     done = _emulate(source, run.arrays, seed, run.eager, limit, run.packed)
     if done.problems:
@@ -316,8 +321,8 @@ def _run_text(s: Any, source: Source, run: TextRun, seed: int, limit_s: float | 
 def _beside_emitted(
     s: Any, source: Source, text: str, seed: int, limit_s: float | None
 ) -> tuple[tuple[Problem, ...], str] | None:
-    """(problems, description of the inputs) where edited text is wrong and the emitted ``text`` right; None if
-    nowhere.
+    """(problems, description of the inputs) for the first inputs on which the edited text of ``source`` is wrong and
+    the emitted ``text`` right; None if there are none.
     """
     emitted = replace(source, text=text)
     limit = _emulated_s(s.outputs) if limit_s is None else limit_s
@@ -349,7 +354,9 @@ def _beside_emitted(
 
 
 def _sure(s: Any, arrays: Sequence[np.ndarray], want: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Boolean masks of results equal to double precision up to their type's precision; overflow must give infinity."""
+    """One boolean mask per output: true where the reference ``want`` is accurate, being equal to results in double
+    precision up to its type's precision. Overflow must give infinity.
+    """
     out = []
     for t, w, e in zip(s.outputs, want, evaluate(s.began_with, arrays, Doubles()), strict=True):
         kind = DTYPES[t.dtype]
@@ -363,9 +370,10 @@ def _sure(s: Any, arrays: Sequence[np.ndarray], want: Sequence[np.ndarray]) -> l
 
 
 def _compared(s: Any, source: Source, run: TextRun, got: Sequence[Any], close: bool = False) -> Verdict:
-    """Verdict on one run's results against the definition, on its inputs as given or as the instructions round them.
+    """Verdict on one run's results ``got`` against the definition, evaluated on the inputs as given or as instructions
+    round them.
 
-    close: each element may be as far off as rounding can make it, and not as the largest one
+    close: True: bound the error of each element by its own rounding; False: by the largest element
     """
     outputs, error = s.outputs, s.allowed_error or 0.0
     exact = exactly(outputs, source, run.arrays) if run.exact is None else run.exact
@@ -389,7 +397,7 @@ def _emulated_s(outputs: tuple[Tensor, ...]) -> float:
 
 
 def _conditions(s: Any) -> list[Expr]:
-    """Conditions of ``specialize`` and ``skip`` in the kernels."""
+    """Conditions on values of inputs, from the schedule's ``specialize`` and ``skip`` steps."""
     return [c for x in find(s.program.body, Loop) for c in (*Versions.of(x).where, *Skipped.of(x).unless)]
 
 
@@ -433,7 +441,9 @@ def _on_shapes(s: Any, shapes: Any, target: Target) -> Iterator[tuple[Any, Sourc
 
 
 def _values(s: Any, shapes: object) -> list[dict[Var, int]]:
-    """Dicts of dim values to run text at that fits no other constant extents; [{}] without dims."""
+    """[{dim: value}] at which to run a text of fixed constant extents, at most ``EMULATED_SHAPES``; [{}] without
+    symbolic dims.
+    """
     found = [dim_values(s.began_with, extents) for extents in (_shapes(s, shapes) if dims_of(s.outputs) else [{}])]
     return [dims for n, dims in enumerate(found) if dims not in found[:n]][:EMULATED_SHAPES]
 
@@ -471,8 +481,8 @@ def compare_results(
 def _differences(
     outputs: tuple[Tensor, ...], got: Any, want: Any, exact: bool, bounds: Sequence[Any] | None, error: float = 0.0
 ) -> list[tuple[np.ndarray, np.ndarray]]:
-    """For each output: absolute differences, and a boolean mask of those that rounding does not explain (see
-    ``compare_results``).
+    """For each output: (absolute differences, boolean mask of those larger than rounding explains); see
+    ``compare_results``.
     """
     inside, out = rounds_inside(outputs), []
     for t, g, w, most in zip(outputs, got, want, bounds or [np.inf] * len(outputs), strict=True):
@@ -488,7 +498,10 @@ def _differences(
 
 
 def _allowed(dtype: str, want: np.ndarray, scale: float, inside: bool) -> Any:
-    """Absolute error that rounding allows for elements of ``want``; inside: intermediate values are rounded too"""
+    """Absolute error that rounding allows for elements of ``want``.
+
+    scale: largest absolute value;  inside: True if intermediate values have a narrow type too
+    """
     kind = DTYPES[dtype]
     if inside or not kind.widened:
         return tolerance(dtype) * max(scale, kind.normal)
@@ -503,7 +516,9 @@ def _scale(want: np.ndarray) -> float:
 
 
 def _apart(got: np.ndarray, want: np.ndarray, dtype: str) -> np.ndarray:
-    """Absolute differences of elements: infinite if just one is finite, or integers differ."""
+    """Absolute differences of elements: infinite if just one of two floats is finite; 0 or infinite for integers; [inf]
+    if shapes differ.
+    """
     if got.shape != want.shape:
         return np.array([np.inf])
     if DTYPES[dtype].kind != "f":
@@ -528,7 +543,7 @@ def _first_difference(got: np.ndarray, want: np.ndarray, over: np.ndarray) -> tu
 
 
 class Judged(Protocol):
-    """The attributes of a schedule that verdicts use."""
+    """Attributes of a schedule that descriptions of verdicts read."""
 
     @property
     def edited(self) -> str | None: ...
@@ -555,7 +570,9 @@ def untested(s: Judged) -> str:
 
 
 def single_carries(body: Stmt) -> Iterator[str]:
-    """Names of one-iteration loops of a reduction or scan, whose loop-carried value is never tested."""
+    """Yield names of one-iteration loops of a reduction or scan: a value carried between iterations is never tested
+    there.
+    """
     for loop in find(body, Loop):
         if isinstance(loop.extent, Const) and loop.extent.value == 1 and _carries(loop):
             yield loop.var.name
@@ -567,7 +584,9 @@ def _carries(loop: Loop) -> bool:
 
 
 def no_numbers(outputs: Sequence[Tensor], want: Sequence[np.ndarray]) -> str:
-    """Return a note on how many float elements of the reference are not finite, and so uncompared; "" if none."""
+    """Return a note on how many float elements of the reference are infinite or NaN, and so not compared; "" if
+    none.
+    """
     some = [np.asarray(w, np.float64) for t, w in zip(outputs, want, strict=True) if DTYPES[t.dtype].kind == "f"]
     lost, size = sum(int((~np.isfinite(w)).sum()) for w in some), sum(w.size for w in some)
     return f"; the reference has no number at {lost} of {size} elements" if lost else ""
