@@ -21,7 +21,9 @@ from tensorir.tune.template import template_on
 
 @dataclass(frozen=True)
 class Chosen:
-    """Template, configuration, target, and record (None for the default or the user's choice)."""
+    """The kernel that a command applies to: template, configuration, target, and its record (None for the default
+    configuration or one that the user gave).
+    """
 
     template: str
     config: dict[str, Any]
@@ -33,7 +35,7 @@ class Chosen:
         return self.record is not None
 
     def json(self) -> dict[str, Any]:
-        """Fields for JSON output."""
+        """Fields "template", "config", "tuned" (True with a record) and "record" (its id or None) for JSON output."""
         return {"template": self.template, "config": self.config, "tuned": self.tuned,
                 "record": self.record.id if self.record else None}  # fmt: skip
 
@@ -41,7 +43,9 @@ class Chosen:
 def offline(
     work: Workload, target: Target | str | None, log: str, template: str | None, config: Mapping[str, object] | None
 ) -> Chosen:
-    """Chosen without a device: the latest best record for the target kind, else the default."""
+    """Choose without opening a device: the given ``template`` or ``config``; without them the latest best record for
+    the target that this version reproduces, else the default configuration.
+    """
     parsed = target_here(target) if target is not None else None
     if template is None and config is None:
         found = recorded(work, parsed, log)
@@ -51,7 +55,10 @@ def offline(
 
 
 def recorded(work: Workload, target: Target | str | None, log: str) -> Chosen | None:
-    """The latest best record reproducible by this version, None if there is none; target: as for ``suits``"""
+    """The latest best record whose source this version reproduces, as Chosen; None if there is none.
+
+    target: a Target, or a language such as "c", that the record was made for; None: any
+    """
     reader = LogReader(folder_of(work, log_for(work, log)))
     choices = best(reader, workload=work.title, compute=compute_digest(work))
     if reader.summary():
@@ -74,7 +81,10 @@ def recorded(work: Workload, target: Target | str | None, log: str) -> Chosen | 
 
 
 def on_device(work: Workload, measurer: Measurer, about: Mapping[str, Any], log: str) -> Chosen:
-    """Chosen for an open device: its best record, else the default."""
+    """The best record of a device, whose source this version reproduces; else the default configuration for the device.
+
+    about: description of the device that ``measurer`` opened
+    """
     target = Target.parse(about["target"])
     for choice in choices(work, identity_of(work, about), log_for(work, log, about)):
         record = choice.record

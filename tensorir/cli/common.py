@@ -25,7 +25,7 @@ _BY_CLASS = (
 
 
 class Stop(Exception):  # a planned end
-    """Ends the command with an exit code and a message on stderr."""
+    """Raised to end the command with an exit code, after a message on stderr."""
 
     def __init__(self, code: int, message: str = "") -> None:
         self.code, self.message = code, message
@@ -33,12 +33,14 @@ class Stop(Exception):  # a planned end
 
 
 def usage(message: str, hint: str = "") -> Stop:
-    """Stop for a usage error."""
+    """A Stop, for the caller to raise, with the exit code of usage errors."""
     return Stop(USAGE, message + (f"\n  try: {hint}" if hint else ""))
 
 
 def no_such(what: str, name: str, legal: Collection[str], others: str = "") -> Stop:
-    """Stop for an unknown ``what``, listing similar, then all ``legal`` names, and ``others``."""
+    """A usage Stop, for the caller to raise, on an unknown ``what``; lists similar, then all ``legal`` names, and
+    ``others``.
+    """
     near = "".join(f"{n}?  " for n in nearest(name, legal))
     return usage(f"there is no {what} {name!r:.60}", f"{near}{', '.join(legal)}{others}")
 
@@ -68,18 +70,20 @@ def put(text: str) -> None:
 
 
 def put_code(text: str) -> None:
-    """Print source code to stdout, unmodified so that it compiles."""
+    """Print source code to stdout, wrapped to a terminal's width so that it still compiles; unmodified for pipes."""
     click.echo(fold_code(text, columns()))
 
 
 def _fitted(text: str, err: bool = False) -> str:
-    """``text`` for people: short titles, wrapped to the terminal, coloured if wanted."""
+    """``text`` as printed: titles of workloads shortened, lines wrapped to the terminal, status words coloured if
+    wanted.
+    """
     lines = fold(brief(text), columns(err))
     return paint(lines) if coloured(err) else lines
 
 
 def plainly(value: object) -> str:
-    """A record's value as text without braces, quotes or None."""
+    """A value of a record as text without braces, quotes or None; "none" for an empty one, "not known" for None."""
     if isinstance(value, Mapping):
         return ", ".join(f"{k} {plainly(v)}" for k, v in value.items() if v not in (None, [], {})) or "none"
     if isinstance(value, list | tuple | set):
@@ -95,7 +99,7 @@ def put_json(document: object) -> None:
 
 
 def exit_code(error: TensorIRError) -> int:
-    """The exit code of an error, by its class."""
+    """The command's exit code for an error, by its class; that of internal errors for unknown classes."""
     if error.code.startswith("cache."):
         return BAD_LOG
     names = {c.__name__ for c in type(error).__mro__}
@@ -103,7 +107,7 @@ def exit_code(error: TensorIRError) -> int:
 
 
 def words(error: TensorIRError) -> str:
-    """An error's problems and the user's line, as text."""
+    """Text of an error: its first two problems and, if it is in the user's file, the line that caused it."""
     lines = "\n".join(map(str, error.problems[:2])).splitlines()[:10]
     place = error.where
     ours = ("site-packages", "/bin/tensorir", "__main__.py", "<frozen", "<string>")

@@ -10,7 +10,7 @@ _tune = Lazy("tensorir.cli.verb_tune", "run")
 
 
 def tune(device: str | None, dry_run: bool, **given: object) -> int:
-    """Start the measuring process, then import and run the command; returns the exit code."""
+    """Run ``tensorir tune`` with the measuring process started before the slow imports; return the exit code."""
     began = process_start()
     if not dry_run and "," not in (device or ""):
         start_early("tensorir.api.worker")

@@ -40,7 +40,7 @@ _verb_called = Lazy("tensorir.cli.verbs", "verb_called")
 
 
 class Verbs(VerbGroup):
-    """Top-level command group; commands are imported on use."""
+    """The top-level command group; the module of a command is imported when the command runs."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(VERBS)
@@ -91,14 +91,16 @@ def main(args: list[str] | None = None) -> None:
 
 
 def _open_streams() -> None:
-    """Replace closed standard streams (``>&-``)."""
+    """Replace standard streams that the caller closed (``>&-``), so that prints do not fail or land in another file."""
     reserve_standard_streams()
     sys.stdout = sys.stdout or open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115 - to the end
     sys.stderr = sys.stderr or open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
 
 
 def _end_as_interrupted() -> None:
-    """Treat SIGTERM and SIGHUP like Ctrl-C; an ignored SIGHUP (``nohup``) stays ignored."""
+    """Make SIGTERM and SIGHUP raise KeyboardInterrupt, as Ctrl-C does; a signal ignored by the caller (``nohup``) stays
+    ignored.
+    """
     for name in ("SIGTERM", "SIGHUP"):
         number = getattr(signal, name, None)  # Windows has no SIGHUP
         if number is not None and signal.getsignal(number) is signal.SIG_DFL:
@@ -106,7 +108,10 @@ def _end_as_interrupted() -> None:
 
 
 def run(args: list[str] | None = None) -> int:
-    """Run the command line; returns the exit code."""
+    """Run the command line; return its exit code. Errors are printed, not raised.
+
+    args: words after ``tensorir``; None: those of the process
+    """
     warnings.showwarning = _warning
     for arg in sys.argv[1:] if args is None else args:
         if not _is_text(arg):
@@ -151,7 +156,7 @@ def run(args: list[str] | None = None) -> int:
 
 
 def _is_text(arg: str) -> bool:
-    """False for arguments with NUL or a lone surrogate."""
+    """True if ``arg`` has no NUL and no lone surrogate, so that files may be named by it."""
     try:
         return b"\0" not in os.fsencode(arg)
     except UnicodeError:
@@ -176,7 +181,7 @@ def _refused(error: OSError) -> int:
 
 
 def _nowhere() -> bool:
-    """True, with a message, if the working directory was deleted."""
+    """True, after printing a message, if the working directory was deleted; else False."""
     try:
         os.getcwd()
     except OSError:
@@ -186,7 +191,7 @@ def _nowhere() -> bool:
 
 
 def _bug(error: Exception) -> int:
-    """Exit code for an internal error; the traceback is written to a file."""
+    """Exit code 1 for an internal error, after printing it; the traceback is written to a temporary file."""
     import tempfile
 
     say(f"tensorir: internal error: {type(error).__name__}: {error}"[:500])

@@ -19,7 +19,7 @@ COMMON_SHARE = 0.75
 
 
 class NameChoice(click.Choice[str]):
-    """Case-insensitive choice of names with spelling suggestions."""
+    """Type of an option that takes one of several names, in any case; an error suggests similar names."""
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> str:
         found = next((c for c in self.choices if c.lower() == str(value).lower()), None)
@@ -30,7 +30,7 @@ class NameChoice(click.Choice[str]):
 
 
 class Duration(click.ParamType[Any]):
-    """Option value in seconds, from "90s", "5m", "1h", "250ms" or "12"."""
+    """Type of an option that takes a time, as "90s", "5m", "1h", "250ms" or "12"; its value is in seconds."""
 
     name = "time"
 
@@ -42,7 +42,7 @@ class Duration(click.ParamType[Any]):
 
 
 class ElementType(click.ParamType[Any]):
-    """Option value that names a dtype, as for ``tir.placeholder``."""
+    """Type of an option that takes a dtype, as ``tir.placeholder`` does."""
 
     name = "dtype"
 
@@ -54,7 +54,7 @@ class ElementType(click.ParamType[Any]):
 
 
 class Sides(click.ParamType[Any]):
-    """Option value of one int, or several as in ``nn.conv2d``: "2x1"."""
+    """Type of an option that takes one int, or several as in ``nn.conv2d``: "2x1"."""
 
     name = "n|nxn"
 
@@ -80,7 +80,7 @@ def option(*names: str, **given: Any) -> click.Option:
 
 
 def at_least(least: int) -> click.IntRange:
-    """click type: integer >= ``least``."""
+    """Type of an option that takes an integer >= ``least``."""
     return click.IntRange(min=least)
 
 
@@ -138,5 +138,7 @@ WORKLOAD_OPTIONS = tuple(str(p.name) for p in (_SHAPES, *FLAGS, _ARG))
 
 
 def split(given: dict[str, object]) -> dict[str, Any]:
-    """Remove the workload's parameters from ``given`` and return them."""
+    """Remove the options that describe a workload (all operators' parameters, --shapes, --arg …) from ``given``; return
+    them.
+    """
     return {name: given.pop(name) for name in WORKLOAD_OPTIONS}

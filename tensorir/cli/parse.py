@@ -35,12 +35,12 @@ MAX_SHAPES_BYTES = 1 << 20  # of a file
 
 
 def workloads(op: str, shapes: Sequence[str], options: Options) -> list[Make]:
-    """Functions that make the workloads of OP and SHAPES: one, or those of a set."""
+    """Functions without parameters that make the workloads of OP and SHAPES: one, or all of a set (``--shapes``)."""
     return [make for make, _ in weighted(op, shapes, options)]
 
 
 def weighted(op: str, shapes: Sequence[str], options: Options) -> list[tuple[Make, float]]:
-    """(function that makes a workload, its weight) pairs; the weight is 1 outside sets."""
+    """[(function that makes a workload, its weight)]; the weight is 1 outside of sets (``--shapes``)."""
     if op in OPERATORS and options.get("shapes"):
         return _set(op, str(options["shapes"]), shapes, options)
     return [(make, 1.0) for make in _without_set(op, shapes, options)]
@@ -64,7 +64,7 @@ def _without_set(op: str, shapes: Sequence[str], options: Options) -> list[Make]
 
 
 def _read(op: str, shapes: Sequence[str], options: Options) -> dict[str, Any]:
-    """Parameters of an operator from shape texts and flags."""
+    """Parameters of an operator, by name, from the texts of shapes and the command's flags. Raises a usage error."""
     try:
         return OPERATORS[op].read(shapes, _own(op, options))
     except DeclarationError as e:
@@ -77,7 +77,7 @@ def _own(op: str, options: Options) -> dict[str, Any]:
 
 
 def _foreign(op: str, options: Options) -> None:
-    """Raise a usage error for flags of another operator."""
+    """Raise a usage error if ``options`` has a flag that operator ``op`` does not take."""
     for other in OPERATORS.values():
         for name in other.flags:
             if name not in OPERATORS[op].flags and options.get(name) not in (None, False):
@@ -95,7 +95,7 @@ def _maker(op: str, params: dict[str, Any]) -> Make:
 
 
 def _set(op: str, name: str, shapes: Sequence[str], options: Options) -> list[tuple[Make, float]]:
-    """(function that makes a workload, weight) pairs of a named set or a file."""
+    """[(function that makes a workload, its weight)] for a named set of shapes or a file of shapes."""
     if shapes:
         raise usage("give shapes, or --shapes NAME, not both")
     given = _own(op, options)
@@ -127,7 +127,7 @@ def _file(op: str, arguments: Sequence[str]) -> Make:
 
 
 def _argument(text: str) -> tuple[str, Any]:
-    """(K, V) of ``K=V``; V parsed as JSON if possible, else text."""
+    """(K, V) of the option text ``K=V``; V parsed as JSON if possible, else text."""
     name, equals, value = text.partition("=")
     if not equals or not name.isidentifier():
         raise usage(f"--arg {text!r:.60} is not K=V")
@@ -151,15 +151,16 @@ def config_option(text: str | None) -> dict[str, Any] | None:
 
 
 def record_named(name: str, log: str) -> Record | None:
-    """The unique record whose id starts with ``name``; None if the name is no id."""
+    """The only record in ``log`` whose id starts with ``name``; None if no record or several match."""
     found = [r for r in show(LogReader(log), name) if r.id.startswith(name)]
     return found[0] if len(found) == 1 else None
 
 
 def from_title(title: str, instead: str = "FILE.py:FUNCTION") -> Make:
-    """Function that makes the workload of a log's title such as ``conv2d n=1 c=64 …``; the package's operators only.
+    """Function that makes the workload of a title in a log, such as ``conv2d n=1 c=64 …``. Raises a usage error for
+    workloads that are no operators of this package.
 
-    instead: hint for other workloads
+    instead: hint of this error
     """
     name, *pairs = title.split() or [""]
     if name not in OPERATORS:
@@ -173,7 +174,7 @@ def from_title(title: str, instead: str = "FILE.py:FUNCTION") -> Make:
 
 
 def work_of(title: str) -> Workload | None:
-    """Workload for a log's title if it is an operator of this package, else None; loads no foreign code."""
+    """Workload of a title in a log; None if it is no operator of this package. Runs no code from elsewhere."""
     try:
         return from_title(title)()
     except (Stop, TensorIRError, TypeError, ValueError, OverflowError):
@@ -192,7 +193,7 @@ def _value(name: str, text: str) -> Any:
 
 
 def read_shapes(path: Path, op: str, read: Read, given: dict[str, object]) -> list[Row]:
-    """(parameters, weight) of the shapes in a file.
+    """[(parameters, weight)] of the shapes in a file.
 
     Text: ``1x64x56x56 64x64x3x3 --pad 1 --weight 3``, one shape a line, comments after #. JSON: a list of objects such
           as ``{"n": 1, "c": 64, …, "weight": 3}``. The command's options are defaults for each line.

@@ -22,7 +22,7 @@ from tensorir.tune.spec import RunSpec
 
 
 def find_devices() -> list[Finding]:
-    """Findings on devices, with the reasons of unusable ones."""
+    """One Finding per device, with the reason if it is unusable."""
     found = []
     for d in devices():
         if d.language in ("cuda", "c") and not d.usable:
@@ -36,7 +36,7 @@ def find_devices() -> list[Finding]:
 
 
 def find_kernel() -> list[Finding]:
-    """Finding from compiling and running a kernel on the default device, in a subprocess."""
+    """A Finding on compiling and running a small kernel on the default device, in a subprocess."""
     work: Workload = probe()
     work.origin = Origin("module", "probe", {}, "tensorir.cli.probes")
     with Measurer(work, None, RunSpec()) as measurer:
@@ -48,7 +48,7 @@ def find_kernel() -> list[Finding]:
 
 
 def find_cuda() -> list[Finding]:
-    """Finding from a CUDA compilation and disassembly."""
+    """Findings on compiling a CUDA kernel with NVRTC and on disassembling it with nvdisasm; no GPU is needed."""
     try:
         number = nvrtc_version()
         cubin = compile_cubin(CUDA_PROBE, "sm_80", cache=False)
@@ -65,7 +65,7 @@ def find_cuda() -> list[Finding]:
 
 
 def find_search() -> list[Finding]:
-    """Finding on scikit-optimize."""
+    """A Finding on scikit-optimize, which the default search strategy needs."""
     reason = missing()
     if reason:
         return [Finding("scikit-optimize", None, f"{reason}; 'climb' searches instead", "pip install scikit-optimize")]
@@ -73,7 +73,7 @@ def find_search() -> list[Finding]:
 
 
 def find_cache() -> list[Finding]:
-    """Finding on the cache of compiled kernels."""
+    """A Finding on the cache of compiled kernels: its folder, number of entries and size."""
     try:
         found = stat()
     except TensorIRError as error:
@@ -85,7 +85,7 @@ def find_cache() -> list[Finding]:
 
 
 def find_pocl() -> list[Finding]:
-    """Finding on damaged files in PoCL's cache."""
+    """A Finding on damaged files in the compilation cache of PoCL, an OpenCL runtime."""
     folder = pocl_cache()
     files = list(pocl_files(folder))
     if bad := [path for path, whole in files if not whole]:

@@ -47,7 +47,7 @@ _DEVICE_KEYS = ("name", "driver", "platform", "target")
 @travels
 @dataclass(frozen=True)
 class Peaks:
-    """Measured peak flop/s and bytes/s, the fastest of many short runs.
+    """Measured peak rates of a device, in flop/s (float32) and bytes/s: the fastest of many short runs.
 
     busy: machine load during measurement in words; "" if idle
     """
@@ -58,7 +58,7 @@ class Peaks:
 
 
 def known_peaks(device: Mapping[str, object]) -> Peaks | None:
-    """Cached Peaks for this machine and a device of this name, driver and limits; None if not measured."""
+    """Peaks from the cache for a device of this name, driver and limits on this machine; None if not measured yet."""
     found = default_cache().get(_key(device))
     try:
         return None if found is None else decode(Peaks, json.loads(found))
@@ -67,10 +67,9 @@ def known_peaks(device: Mapping[str, object]) -> Peaks | None:
 
 
 def measured_peaks(record: Record) -> Peaks | None:
-    """Peaks of a record's device, measured now (1 to 2 s) and combined with cached maxima; None if the device is
-    absent.
+    """Peaks of a record's device, measured now (1 to 2 s) and cached; None if the device is absent.
 
-    What was measured earlier stays where it was more: other programs only ever slow kernels down.
+    Each rate is the larger of the measured and the cached one: other programs only ever slow kernels down.
     """
     about = record.device
     try:
@@ -107,7 +106,7 @@ def _measured(device: Device) -> Peaks:
 
 
 def _fastest(call: Any) -> float:
-    """Seconds of one call, the minimum of many."""
+    """Seconds of one call: the minimum over calls repeated for ``LOOK_S`` seconds."""
     call.wait()
     began = time.perf_counter()
     call.wait()
@@ -119,7 +118,7 @@ def _fastest(call: Any) -> float:
 
 
 def arithmetic(target: Target) -> tuple[Schedule, int]:
-    """(schedule of float32 multiply-adds in registers, number of operations)."""
+    """(schedule of a kernel of float32 multiply-adds in registers, its number of floating-point operations)."""
     blocks, lanes = _sizes(target)
     a, b = placeholder((blocks, MULTIPLY_ADD_CHAINS, lanes), name="A"), placeholder((REDUCTION_STEPS,), name="B")
     k = reduce_axis(REDUCTION_STEPS, name="k")
@@ -128,7 +127,7 @@ def arithmetic(target: Target) -> tuple[Schedule, int]:
 
 
 def reading(target: Target) -> tuple[Schedule, int]:
-    """(schedule of sums over an array larger than any cache, its bytes)."""
+    """(schedule of a kernel that sums an array larger than any cache, bytes of this array)."""
     blocks, lanes = _sizes(target)
     steps = READ_BYTES // (4 * blocks * LOADS_IN_FLIGHT * lanes)
     a, k = placeholder((blocks, steps, LOADS_IN_FLIGHT, lanes), name="A"), reduce_axis(steps, name="k")
@@ -137,7 +136,9 @@ def reading(target: Target) -> tuple[Schedule, int]:
 
 
 def _scheduled(c: Tensor, target: Target, kept: list[Tensor]) -> Schedule:
-    """Schedule of ``c`` in blocks of threads or vectors, accumulators and inputs ``kept`` in registers."""
+    """Schedule of ``c`` over blocks of threads, or of vectors on CPUs, with accumulators and the inputs ``kept`` in
+    registers.
+    """
     s = Schedule(c, target=target)
     on_cpu = target.kind == "cpu"
     s.reorder("C.i", *(("C.k", "C.n", "C.t") if on_cpu else ("C.t", "C.k", "C.n")))
@@ -155,7 +156,7 @@ def _scheduled(c: Tensor, target: Target, kept: list[Tensor]) -> Schedule:
 
 
 def _sizes(target: Target) -> tuple[int, int]:
-    """(number of blocks, threads or vector lanes per block)."""
+    """(number of blocks, threads per block); on CPUs (number of blocks, lanes of a vector)."""
     if target.kind == "cpu":
         return 4 * (target.units or 2), max(4, (target.vector_bytes or 16) // 4)
     return 8 * (target.units or 64), 256
@@ -163,10 +164,11 @@ def _sizes(target: Target) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class Above:
-    """A workload's best kernel relative to the roofline.
+    """A workload's best kernel relative to the roofline of its device.
 
-    point: its position; None for a workload defined elsewhere, or an impossible time
-    roof:  of the device, float32 arithmetic
+    point: its position; None if the workload's operations are unknown, or its time is impossible
+    roof:  measured peaks of the device in float32, or those of a data sheet; None if unknown
+    busy:  machine load while the peaks were measured, in words
     why:   reason why no share can be given; "" if it can
     """
 
@@ -177,21 +179,27 @@ class Above:
 
     @property
     def share(self) -> float | None:
-        """Fraction of the roof that the best kernel reaches."""
+        """Fraction of the roof that the best kernel reaches; None if the reason in ``why`` forbids it."""
         if self.why or self.point is None or self.roof is None:
             return None
         return self.point.best / self.roof.at(self.point.intensity)[0]
 
 
 class Roofs:
-    """Rooflines of devices. measure: measure unknown devices that are present"""
+    """Rooflines of devices by record; peaks come from the cache.
+
+    measure: True: measure devices that are present but not in the cache
+    """
 
     def __init__(self, measure: bool) -> None:
         self._measure = measure
         self._found: dict[str, Peaks | None] = {}
 
     def above(self, t: Tuned, work: Workload | None) -> Above:
-        """Above for a workload's best kernel."""
+        """The best kernel of the tuning result ``t`` relative to its device's roofline.
+
+        work: its workload; None if it is defined outside of this package
+        """
         point = None if work is None else _point(t, work)
         if work is None or point is None:
             return Above(None, None, "", "its operations are not known here" if work is None else "no operations")
@@ -227,7 +235,9 @@ class Roofs:
 
 
 def target_of(t: Tuned) -> Target | None:
-    """Target of the best configuration; None if this version does not know it."""
+    """Target of the best configuration of ``t``; None if there is no best one, or this version does not know its
+    target.
+    """
     try:
         return None if t.best is None else find(t.best.record)
     except TensorIRError:
@@ -242,7 +252,9 @@ def _sheet(target: Target | None) -> Roof | None:
 
 
 def _point(t: Tuned, work: Workload) -> Point | None:
-    """Roofline position of the best kernel; None for physically impossible times."""
+    """Roofline position of the best kernel: flop/byte, flop/s; None for workloads without operations and impossible
+    times.
+    """
     assert t.best is not None
     arrays = [a for a in (*work.inputs, *work.outputs) if isinstance(a, Tensor)]
     moved = sum(DTYPES[a.dtype].bits * math.prod(map(int, a.shape)) // 8 for a in arrays)

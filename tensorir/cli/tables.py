@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def outcome_text(o: TuneOutcome) -> str:
-    """Text of a run's result, one fact per line."""
+    """Text of a tuning run's result, one fact per line."""
     lines = [
         ("workload", o.identity.workload),
         ("device", f"{o.identity.device.get('id', '')} {o.identity.device['name']}"),
@@ -52,7 +52,7 @@ def config_text(config: Mapping[str, object]) -> str:
 
 
 def set_text(found: SetOutcome) -> str:
-    """Text table of several shapes: a row each, totals, and the portfolio of kernels."""
+    """Text on tuning several shapes: a table with one row each, totals, and the portfolio of kernels."""
     served = {} if found.portfolio is None else {s.workload: s for s in found.portfolio.served}
     rows = [["workload", "weight", "best", "rate", "default", "baseline", "ratio", "kernel", "regret", "trials"]]
     for result in found.results:
@@ -76,7 +76,7 @@ def set_text(found: SetOutcome) -> str:
 
 
 def _machines(found: SetOutcome) -> list[str]:
-    """Sentences on machine load per shape, if noteworthy."""
+    """One sentence per shape whose times the load of the machine may have disturbed."""
     said = {r.work.title: r.outcome.machine.words() for r in found.results if r.outcome is not None}
     return [f"{title}: {words}" for title, words in said.items() if words]
 
@@ -99,7 +99,9 @@ def _kernels(found: SetOutcome) -> list[str]:
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:
-    """Aligned columns, the first left-aligned; wrapped to the terminal, or printed as blocks if too wide."""
+    """Text of ``rows`` in aligned columns, the first left-aligned; cells are wrapped to the terminal, or rows printed
+    as blocks if they do not fit.
+    """
     rows = [[brief(cell) for cell in row] for row in rows]
     natural = [max(map(len, column)) for column in zip(*rows, strict=True)]
     widths = _widths(rows, natural, columns())
@@ -118,7 +120,11 @@ def table(rows: Sequence[Sequence[str]]) -> str:
 
 
 def _widths(rows: Sequence[Sequence[str]], natural: list[int], room: int) -> list[int] | None:
-    """Column widths that fit ``room`` characters, shrinking the widest; None if impossible."""
+    """Width of each column so that all fit ``room`` characters, the widest shrunk; None if impossible. 0: unlimited
+    room.
+
+    natural: widths without wrapping
+    """
     least = [max((len(word) for c in column for word in c.split()), default=0) for column in zip(*rows, strict=True)]
     widths = list(natural)
     while room and sum(widths) + 2 * (len(widths) - 1) > room:
@@ -130,7 +136,9 @@ def _widths(rows: Sequence[Sequence[str]], natural: list[int], room: int) -> lis
 
 
 def _blocks(rows: Sequence[Sequence[str]]) -> str:
-    """Rows as blocks: the first cell as a title, the others below."""
+    """Text of ``rows`` as blocks: the first cell as a title, the others below, each after its column's name from
+    ``rows[0]``.
+    """
     names = rows[0][1:]
     indent = max(map(len, names)) + 2
     lines = []

@@ -19,7 +19,9 @@ _MARKS = (
 
 
 def columns(err: bool = False) -> int:
-    """Width of stdout (or stderr) in characters; 0 for unlimited."""
+    """Width of the terminal at stdout (``err``: stderr) in characters, or ``COLUMNS``; 0, for unlimited, if it is
+    none.
+    """
     if (asked := os.environ.get("COLUMNS", "")).isdigit() and int(asked) > 0:
         return max(20, int(asked))
     stream = sys.stderr if err else sys.stdout
@@ -31,14 +33,14 @@ def columns(err: bool = False) -> int:
 
 
 def coloured(err: bool = False) -> bool:
-    """True if colours are wanted: a terminal, and NO_COLOR unset."""
+    """True if stdout (``err``: stderr) is a terminal, TERM is not "dumb" and NO_COLOR is unset."""
     stream = sys.stderr if err else sys.stdout
     plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
     return not plain and not stream.closed and stream.isatty()
 
 
 def paint(text: str) -> str:
-    """Text with status words coloured and table headers bold."""
+    """``text`` with terminal escapes: status words at line starts coloured, headers of tables bold."""
     import click
 
     lines = text.split("\n")
@@ -52,7 +54,9 @@ def paint(text: str) -> str:
 
 
 def fold(text: str, width: int) -> str:
-    """Lines wrapped to ``width``, continuation indented under the text; 0 for unlimited."""
+    """``text`` with lines wrapped to ``width`` characters, continuation lines indented under their text; width 0:
+    unchanged.
+    """
     if not width:
         return text
     return "\n".join(line if len(line) <= width else _folded(line, width) for line in text.split("\n"))
@@ -67,7 +71,7 @@ def _folded(line: str, width: int) -> str:
 
 
 def fold_code(text: str, width: int) -> str:
-    """C code wrapped to ``width`` without changing its meaning."""
+    """C code with lines wrapped to ``width`` characters, its meaning unchanged; width 0: unchanged."""
     if not width:
         return text
     return "\n".join(part for line in text.split("\n") for part in _folded_code(line, width))
@@ -94,5 +98,5 @@ def _folded_code(line: str, width: int) -> list[str]:
 
 
 def cut(text: str, width: int) -> str:
-    """``text`` cut to one line of ``width`` characters."""
+    """``text``, shortened to ``width`` characters with a final "…" if it is longer."""
     return text if len(text) <= width else text[: max(1, width - 1)] + "…"

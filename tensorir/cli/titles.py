@@ -28,7 +28,7 @@ def _operators() -> ModuleType:
 
 @functools.cache
 def _title() -> re.Pattern[str]:
-    """Regular expression of an operator's title: name and ``k=v`` words."""
+    """Regular expression that finds titles of operators in a text; groups: name, ``k=v`` words."""
     names = sorted(_operators().OPERATORS, key=len, reverse=True)
     return re.compile(rf"\b({'|'.join(names)})((?: [a-z_]\w*=[\w.-]+)+)")
 
@@ -40,7 +40,7 @@ def _telling(op: str, parameters: str) -> str:
 
 @functools.cache
 def _defaults(op: str) -> frozenset[str]:
-    """``k=v`` words of an operator's title that equal defaults, extents excepted."""
+    """The ``k=v`` words of an operator's title that equal its flags' default values; extents have none."""
     ops = _operators()
     found = inspect.signature(getattr(ops, op)).parameters
     values = {k: found[k].default for k in ops.OPERATORS[op].flags if k in found}
@@ -48,7 +48,7 @@ def _defaults(op: str) -> frozenset[str]:
 
 
 def whole(reader: LogReader, titles: Iterable[str]) -> list[str]:
-    """Full titles in a log for short or full ``titles``; unknown ones unchanged."""
+    """Full titles in a log for each of ``titles``, short or full; unknown ones unchanged."""
     asked = list(titles)
     if not asked:
         return []

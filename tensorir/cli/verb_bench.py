@@ -25,7 +25,10 @@ from tensorir.tune.spec import RunSpec
 def run(
     op: str, shape: tuple[str, ...], device: str | None, log: str, require: float | None, as_json: bool, **given: object
 ) -> int:
-    """Time the best recorded (or the default) kernel of OP against libraries, interleaved."""
+    """Time the best recorded (or the default) kernel of OP against libraries, interleaved; return the exit code.
+
+    require: least ratio (library's time over ours) for a successful exit
+    """
     parameters = split(given)
     rows = [_row(make(), device, log) for make in workloads(op, shape, {**parameters, "log": log})]
     if as_json:

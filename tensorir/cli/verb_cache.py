@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 def export(file: Path, workload: tuple[str, ...], device: str | None, log: str, as_json: bool) -> int:
-    """Pack a log and its compiled kernels into FILE."""
+    """Pack a log and its compiled kernels into FILE; return the exit code."""
     if not Path(log).exists():
         raise usage(f"there is no tuning log {log}")
     if file.exists() and not _is_pack(file):
@@ -50,7 +50,7 @@ def export(file: Path, workload: tuple[str, ...], device: str | None, log: str, 
 
 
 def take(file: Path, log: str, as_json: bool) -> int:
-    """Import the log and kernels of FILE after verifying it; returns the exit code."""
+    """Verify FILE, a packed log, then import its records and kernels; return the exit code."""
     done = import_pack(file, log)
     for d in done["devices"]:
         if not d["here"]:
@@ -82,13 +82,15 @@ def export_pack(
     make: Callable[[str], Workload | None] | None = None,
     device: str | None = None,
 ) -> Json:
-    """Pack the valid records of ``workloads`` (titles; all when empty) and every kernel of theirs in the cache.
+    """Pack the valid records of ``workloads`` (titles; all if empty) and all their kernels in the cache into the file
+    ``path``.
 
-    make: the workload of a title; its chosen kernel is loaded first, so that it is compiled, checked and in the cache.
-          None where it cannot be said: what the cache holds already is packed
+    make:   function from a title to its workload or None; the workload's chosen kernel is loaded first, so that it is
+            compiled, checked and in the cache. None: only kernels in the cache are packed
+    device: name of the device to load on
 
-    Returns ``records``, ``artifacts``, ``bytes`` and ``without``: per workload without a kernel, why. Raises PackError,
-    LogError, and NotTuned when there is no record to pack.
+    Returns {"records": number, "artifacts": number, "bytes": size, "without": {title: reason why it has no kernel}}.
+    Raises PackError, LogError, and NotTuned if there are no records to pack.
     """
     records: dict[str, list[Record]] = {}
     for record in LogReader(log).records():
@@ -130,7 +132,7 @@ def _nothing(title: str, log: str) -> TensorIRError:
 
 
 def _compiled(title: str, log: str, make: Callable[[str], Workload | None] | None, device: str | None) -> str:
-    """Load a workload's kernel so that it is cached; "" or the reason for failure."""
+    """Load the kernel of the workload ``title``, so that it is cached; return "" or the reason for failure."""
     work = None if make is None else make(title)
     if work is None:
         return "it is defined outside of tensorir: call its load() on this machine first"
@@ -142,7 +144,7 @@ def _compiled(title: str, log: str, make: Callable[[str], Workload | None] | Non
 
 
 def _source_of(key: str) -> str | None:
-    """Source digest in a cache key; None if the entry is no kernel."""
+    """SHA-256 of the source text in a cache key; None if the key is not that of a kernel."""
     try:
         said = read_json(key.encode())
     except (BadRecord, UnicodeEncodeError):
@@ -163,11 +165,11 @@ def _small_enough(path: Path, members: dict[str, bytes]) -> None:
 def import_pack(path: str | os.PathLike[str], log: str) -> Json:
     """Verify a packed log as a whole, then put its kernels into the artifact cache and its records below ``log``.
 
-    An entry that the cache has already stays as it is. Returns ``records``, ``artifacts``, ``known`` (artifacts that
-    were there already) and ``devices``: for each device of the pack its name and driver, its numbers of records and
-    kernels, and ``here``, whether this machine has it; what is for another one is kept and not used.
+    Entries that the cache has already stay. Returns {"records": number, "artifacts": number, "known": number of
+    artifacts that the cache had already, "devices": list}: for each device of the pack its name and driver, numbers of
+    records and kernels, and ``here``, True if this machine has it (kernels of other devices are kept and not used).
 
-    Raises PackError and LogError; nothing has been written where the pack was refused.
+    Raises PackError and LogError; a refused pack changes nothing.
     """
     with opened(Path(path)) as pack:
         entries = [e for name in pack.names("log") for e in _records(pack, name)]
@@ -190,7 +192,9 @@ def import_pack(path: str | os.PathLike[str], log: str) -> Json:
 
 
 def _records(pack: PackedLog, name: str) -> list[LogLine]:
-    """Valid records of a pack member, checked against its workload name."""
+    """Log lines of the pack's file ``name``; raises PackError if a line is damaged or of another workload than the
+    file's name says.
+    """
     found = []
     for number, line in enumerate(pack.read(name).split(b"\n")[:-1], 1):
         try:
@@ -204,7 +208,9 @@ def _records(pack: PackedLog, name: str) -> list[LogLine]:
 
 
 def _key(pack: PackedLog, name: str, sources: set[str | None]) -> str:
-    """Cache key of a pack member, checked to be a kernel of one of the records."""
+    """Cache key of the artifact ``name`` in the pack; raises PackError unless it is a kernel of one of ``sources``
+    (digests).
+    """
     found = unpack_entry(pack.read(name))
     if found is None or name != f"cache/{hashlib.sha256(found[0].encode()).hexdigest()}.bin":
         raise damaged(pack.path, f"{name} is no entry of the cache")
@@ -215,7 +221,7 @@ def _key(pack: PackedLog, name: str, sources: set[str | None]) -> str:
 
 
 def _put(pack: PackedLog, name: str, key: str, cache: Cache) -> bool:
-    """Store an artifact unless present; True if stored."""
+    """Store the artifact ``name`` in the cache; False if the cache had it already, else True. Raises PackError."""
     if cache.get(key) is not None:
         return False
     found = unpack_entry(pack.read(name))
@@ -231,7 +237,7 @@ def _put(pack: PackedLog, name: str, key: str, cache: Cache) -> bool:
 
 
 class _Devices:
-    """Per device of a pack: record and kernel counts, and true if it is on this machine."""
+    """Counts of records and kernels per device of a pack, and for each True if the device is on this machine."""
 
     def __init__(self) -> None:
         self.rows: dict[tuple[str, str], dict[str, Any]] = {}
@@ -262,7 +268,7 @@ class _Devices:
         row["artifacts"] += 1
 
     def _is(self, said: dict[str, Any]) -> bool:
-        """True if a local device has the identity ``said``, compiler and libraries included."""
+        """True if a device of this machine has the identity ``said``, with the same compiler and libraries."""
         found = [i for i in self._here if i.language == "opencl" and i.label == said.get("name")]
         return any(open_device(i.name).identity == said for i in found)
 

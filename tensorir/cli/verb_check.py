@@ -25,7 +25,11 @@ def run(
     op: str, shape: tuple[str, ...], device: str | None, emulate: bool, target: str | None, log: str, as_json: bool,
     **given: object,
 ) -> int:  # fmt: skip
-    """Check the best recorded (or the default) kernel of OP: in the interpreter and on the device."""
+    """Check the best recorded (or the default) kernel of OP: in the interpreter and on the device; return the exit
+    code.
+
+    emulate: True: check its CUDA text on the CPU instead
+    """
     parameters = split(given)
     if target is not None and not emulate:
         raise common.Stop(common.USAGE, "--target is for --emulate: a device is checked with its own target")
@@ -59,7 +63,7 @@ MOST_FLOPS = 5e8
 
 
 def emulated(work: Workload, target: str | None, log: str) -> dict[str, Any]:
-    """JSON results of emulating the chosen CUDA kernel at awkward shapes, with memory costs at its own shape."""
+    """JSON result of emulating the chosen CUDA kernel at awkward shapes; memory costs are counted at its own shape."""
     chosen = offline(work, target or "cuda", log, None, None)
     s = work.schedule(chosen.config, template=chosen.template, target=chosen.target)
     verdict = s.check(level="emulate")
@@ -86,7 +90,9 @@ def _counted(t: Traffic, source: Source) -> dict[str, Any]:
 
 
 def table(traffic: list[dict[str, Any]]) -> list[str]:
-    """Text table of each access's cost against the minimum for its bytes."""
+    """Lines of a text table: for each memory access its cost and the least possible cost for its bytes; [] without
+    accesses.
+    """
     if not traffic:
         return []
     room = columns() or 118

@@ -18,7 +18,9 @@ from tensorir.errors import TensorIRError
 
 
 def run(as_json: bool) -> int:
-    """Check Python, packages, devices, compilers, the cache and the log's place; exit 3 without a usable device."""
+    """Check Python, packages, devices, compilers, the cache and the log's place, and print the findings; return the
+    exit code, 3 without a usable device.
+    """
     findings = [_python(), *(found for name, probe in PROBES.items() for found in _guarded(name, probe))]
     usable = any(f.name.startswith("device ") and f.ok for f in findings)
     if as_json:

@@ -8,7 +8,7 @@ from tensorir.errors.catalogue import close_codes, explain, find
 
 
 def run(code: str) -> int:
-    """Explain an error code, such as split.covers-extent."""
+    """Print the explanation of an error code, such as split.covers-extent; return the exit code."""
     if find(code) is None:
         near = ", ".join(close_codes(code)[:5])
         raise usage(f"there is no error code {code!r:.60}", near)

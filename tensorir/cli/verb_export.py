@@ -38,7 +38,7 @@ from tensorir.tune.portfolio import REGRET
 def run(op: str, shape: tuple[str, ...], to: tuple[str, ...], name: str | None, arch: str | None, output: Path,
         target: str | None, untuned: bool, test: bool, regret: float | None, log: str, as_json: bool,
         **given: object) -> int:  # fmt: skip
-    """Export the best recorded kernel of OP; never tunes."""
+    """Export the best recorded kernel of OP to a folder, without tuning; return the exit code."""
     parameters = split(given)
     asked = list(destinations(",".join(to)))
     operator(name, output)
@@ -62,7 +62,7 @@ def run(op: str, shape: tuple[str, ...], to: tuple[str, ...], name: str | None, 
 
 
 def _written(folder: Path, about: dict[str, Any]) -> dict[str, Any]:
-    """JSON fields about a written folder."""
+    """Fields "folder" and "files" of a written folder, and those of ``about``, for JSON output."""
     return {"folder": str(folder), "files": sorted(p.name for p in folder.iterdir()), **about}
 
 
@@ -70,7 +70,7 @@ def _one(
     op: str, shape: tuple[str, ...], parameters: dict[str, Any], to: list[str], output: Path, named: dict[str, Any],
     target: Target | None, log: str, untuned: bool,
 ) -> dict[str, Any]:  # fmt: skip
-    """Export the kernel of one shape in each required language; returns JSON fields.
+    """Export the kernel of one shape in each language that the destinations ``to`` need; return fields for JSON output.
 
     named: further arguments of ``export_part``
     """
@@ -80,7 +80,7 @@ def _one(
     again = [language for language in wanted if language in RELOWERED_LANGUAGES]
 
     def made(language: str | None) -> tuple[ExportProgram, dict[str, Any]] | None:
-        """(program, JSON fields) for a language; None if another language's kernel can be lowered for it."""
+        """(program, JSON fields) for a language; None to lower another language's kernel for it."""
         if language not in again:
             return _part(work, target or language, log, untuned)
         return _part(work, target or language, log, False) if recorded(work, target or language, log) else None
@@ -96,7 +96,9 @@ def _one(
 
 
 def _part(work: Workload, target: Target | str | None, log: str, untuned: bool) -> tuple[ExportProgram, dict[str, Any]]:
-    """(program of the best recorded kernel for a target, JSON fields)."""
+    """(program of the best recorded kernel for a target, JSON fields). Without a record: the default configuration if
+    ``untuned``, else raises NotTuned.
+    """
     chosen = recorded(work, target, log)
     if chosen is None:
         if not untuned:
@@ -115,7 +117,9 @@ def _sets(
     op: str, shape: tuple[str, ...], parameters: dict[str, Any], to: list[str], output: Path, target: Target | None,
     log: str, regret: float | None,
 ) -> list[dict[str, Any]]:  # fmt: skip
-    """Export a set's kernels, a folder per language; returns JSON fields."""
+    """Export the kernels for a set of shapes, one folder per language; return fields for JSON output, one dict per
+    folder.
+    """
     refuse_sets(to)
     wanted = by_language(to, None if target is None else target.language)
     waiting = each_language(wanted, lambda language: _set(op, shape, parameters, target or language, log, regret))
@@ -130,7 +134,7 @@ def _set(
     op: str, shape: tuple[str, ...], parameters: dict[str, Any], target: Target | str | None, log: str,
     regret: float | None,
 ) -> RecordedSet:  # fmt: skip
-    """RecordedSet of a set of shapes."""
+    """Recorded kernels and their portfolio for a set of shapes on a target."""
     made = [(make(), weight) for make, weight in weighted(op, shape, parameters)]
     parameters = {name: value for name, value in parameters.items() if name != "arg"}
     flags = [flag_words(name, value) for name, value in parameters.items() if value is not None and value is not False]

@@ -17,7 +17,9 @@ from tensorir.target import preset
 
 
 def run(op: str | None, space: bool, as_json: bool) -> int:
-    """List the operators; with OP, that one and its templates (with ``space``, those of each)."""
+    """Print the operators; with OP, that one and its templates (with ``space``, those of each). Returns the exit
+    code.
+    """
     if op is not None and op not in OPERATORS:
         raise no_such("operator", op, OPERATORS)
     planned = op is not None or space
@@ -42,7 +44,7 @@ def run(op: str | None, space: bool, as_json: bool) -> int:
 
 @cache
 def _functions(module: str) -> dict[str, ast.FunctionDef]:
-    """{name: AST} of a module's functions, parsed without importing (saves 1 s)."""
+    """{name: syntax tree} of a module's top-level functions, parsed without importing it (saves 1 s)."""
     spec = find_spec(module)
     assert spec is not None
     assert spec.origin is not None
@@ -51,7 +53,7 @@ def _functions(module: str) -> dict[str, ast.FunctionDef]:
 
 
 def _declared(name: str) -> dict[str, Any]:
-    """An operator's parameters with defaults, summary line and example command."""
+    """Name, summary line, {parameter: default} and example command of an operator, as JSON fields."""
     made = _functions(OPERATORS[name].module)[name]
     given = zip(made.args.args, made.args.defaults, strict=True)
     return {
@@ -63,7 +65,7 @@ def _declared(name: str) -> dict[str, Any]:
 
 
 def _planned(name: str) -> dict[str, Any]:
-    """Templates of the operator's default workload, with space sizes."""
+    """JSON field "templates" of an operator's default workload: names, kinds of targets and sizes of their spaces."""
     templates = []
     for n, t in getattr(ops, name)().templates.items():
         target = preset("cuda", "gpu", t.needs) if t.needs else preset("opencl", t.kinds[0])

@@ -16,13 +16,13 @@ from tensorir.tune.record import seal
 
 
 def skipped(reader: LogReader) -> None:
-    """Report skipped log lines with reasons on stderr."""
+    """Print on stderr how many lines of the log were skipped, and why."""
     if reader.summary():
         say(f"log: {reader.summary()}")
 
 
 def ls(log: str, as_json: bool) -> int:
-    """One line per workload and device."""
+    """Print one line per workload and device of a log; return the exit code."""
     reader = LogReader(log)
     rows = logs.listing(reader)
     skipped(reader)
@@ -42,7 +42,7 @@ def ls(log: str, as_json: bool) -> int:
 
 
 def best(workload: str | None, log: str, as_json: bool) -> int:
-    """The fastest valid configuration of each workload and device, latest first."""
+    """Print the fastest valid configuration of each workload and device, latest first; return the exit code."""
     reader = LogReader(log)
     choices = logs.best(reader, workload=next(iter(whole(reader, [workload] if workload else [])), None))
     skipped(reader)
@@ -74,7 +74,7 @@ def best(workload: str | None, log: str, as_json: bool) -> int:
 
 
 def show(record: str, log: str, as_json: bool) -> int:
-    """The records whose id starts with RECORD."""
+    """Print the records whose id starts with RECORD; return the exit code."""
     reader = LogReader(log)
     found = logs.show(reader, record)
     skipped(reader)
@@ -90,22 +90,22 @@ def show(record: str, log: str, as_json: bool) -> int:
 
 
 def merge(sources: tuple[str, ...], output: str, as_json: bool) -> int:
-    """Write the union of several logs below -o."""
+    """Write the union of several logs to the folder given by -o; return the exit code."""
     return finish(logs.merge(sources, output), as_json)
 
 
 def compact(log: str, as_json: bool) -> int:
-    """One sorted file per workload instead of one per run."""
+    """Rewrite a log as one sorted file per workload instead of one per run; return the exit code."""
     return finish(logs.compact(log), as_json)
 
 
 def stats(log: str, as_json: bool) -> int:
-    """Counts over a whole log."""
+    """Print counts over a whole log; return the exit code."""
     return finish(logs.stats(LogReader(log)), as_json)
 
 
 def finish(found: dict[str, object], as_json: bool) -> int:
-    """Print counts, one per line; returns the exit code."""
+    """Print ``found``, one entry per line or as JSON; return the exit code for success."""
     if as_json:
         put_json({"schema": 1, **found})
     else:

@@ -55,7 +55,9 @@ TEST_TOLERANCE = 1e-4
 
 def run(model: Path, replace: bool, output: Path | None, dim: tuple[str, ...], tune: bool, budget: float | None,
         device: str | None, untuned: bool, test: bool, log: str, as_json: bool) -> int:  # fmt: skip
-    """Say for which nodes of an ONNX MODEL kernels are on record; with --replace, write a model that calls them."""
+    """Print which nodes of an ONNX MODEL have kernels on record; with --replace, write a model that calls them. Returns
+    the exit code.
+    """
     if replace != (output is not None):
         raise usage("--replace writes a model: it needs -o OUT" if replace else "-o OUT is for --replace")
     if test and not replace:
@@ -110,12 +112,12 @@ def _dims(given: tuple[str, ...], model: Any) -> dict[str, int]:
 
 
 def _recorded(work: Workload, log: str) -> Chosen | None:
-    """Best record for CPUs: C, else OpenCL lowered to C."""
+    """Best record for CPUs: one in C, else one in OpenCL, which is lowered to C; None without either."""
     return recorded(work, Target.parse("c"), log) or recorded(work, Target.parse("opencl"), log)
 
 
 def _tune(works: list[Workload], device: str | None, budget: float, log: str) -> None:
-    """Tune workloads under one budget, operator by operator."""
+    """Tune workloads, operator by operator; ``budget`` seconds are divided by their numbers of workloads."""
     where = device or ("c:0" if build.compiler() else None)
     say(f"tuning {len(works)} workloads for {budget:.0f} s on {where or 'the first device'}")
     counts = Counter(work.name for work in works)
@@ -128,7 +130,9 @@ def _tune(works: list[Workload], device: str | None, budget: float, log: str) ->
 
 
 def _rows(made: ReplacementPlan) -> list[dict[str, Any]]:
-    """JSON rows: kernels assigned to nodes, and remaining nodes grouped."""
+    """JSON rows: one per kernel with the nodes it replaces, one per reason with the nodes that stay, and one with the
+    commands that would tune missing workloads.
+    """
     taken = [
         {"workload": k.work.title, "nodes": [made.labels[n] for n, (_, of) in made.taken.items() if of is k],
          "tuned": bool(k.chosen and k.chosen.tuned), "template": k.chosen.template if k.chosen else None,
@@ -163,7 +167,7 @@ def _document(
 
 
 def _text(document: dict[str, Any]) -> str:
-    """Human-readable text of the JSON document."""
+    """Human-readable text of the command's JSON document."""
     total = sum(len(r["nodes"]) for r in document["kernels"])
     lines = [f"{document['model']}: {total} nodes {'replaced' if 'output' in document else 'have kernels'}"]
     for row in document["kernels"]:
@@ -197,10 +201,11 @@ def _compare(model: Path, output: Path, written: dict[str, Any]) -> tuple[int, d
 
 @dataclass
 class NodeKernel:
-    """The kernel for nodes of one workload.
+    """The kernel for all nodes of one workload.
 
     chosen: None without a record, if no default was requested
     count:  number of nodes it replaces
+    name:   of its folder and operator
     """
 
     work: Workload
@@ -210,15 +215,16 @@ class NodeKernel:
 
     @property
     def record(self) -> str | None:
-        """Id of its record, None if there is none."""
+        """Id of the kernel's record; None if it has none."""
         return str(self.chosen.record.id) if self.chosen is not None and self.chosen.record else None
 
 
 @dataclass
 class ReplacementPlan:
-    """Decision for each node: ``taken`` {node number: kernel}, ``left`` {node number: reason}.
+    """Decision for each node: ``taken`` {node number: (match, kernel)}, ``left`` {node number: reason}.
 
-    joined: numbers of nodes fused into earlier ones
+    joined:  numbers of nodes that the kernel of an earlier node computes too
+    missing: workloads, by title, that would need a record;  labels: readable name of each node
     """
 
     graph: OnnxGraph
@@ -234,20 +240,22 @@ class ReplacementPlan:
         self.labels = [f"{n.op_type} {n.name or n.output[0]}" for n in self.graph.nodes]
 
     def take(self, match: Match, kernel: NodeKernel) -> None:
-        """Assign a kernel to a node and the following nodes of its match."""
+        """Assign ``kernel`` to the node of ``match`` and to the following nodes that the match includes."""
         self.taken[match.node] = match, kernel
         self.joined.update(match.taken)
         kernel.count += 1
 
     def operators(self) -> dict[str, tuple[Match, NodeKernel]]:
-        """{operator name: (match, kernel)} of the new model, one per kernel and shapes."""
+        """{operator name: (match, kernel)} of the new model, one entry per kernel and shapes."""
         made: dict[str, tuple[Match, NodeKernel]] = {}
         for number in self.taken:
             made.setdefault(self.operator(number), self.taken[number])
         return made
 
     def operator(self, number: int) -> str:
-        """Operator name for a node; includes shapes if they differ from the kernel's."""
+        """Name of the new operator for the node ``number``: the kernel's, followed by tensor shapes if the node's
+        differ from the kernel's.
+        """
         match, kernel = self.taken[number]
         shapes = [*(shape for _, shape in match.inputs), match.output[1]]
         own = [tuple(t.shape) for t in (*kernel.work.inputs, *kernel.work.outputs) if not isinstance(t, Var)]
@@ -257,7 +265,7 @@ class ReplacementPlan:
 
 
 def load_model(path: Path) -> Any:
-    """ONNX model of a file; ExportError if unreadable or onnx is missing."""
+    """The ONNX model in a file; raises ExportError if it is unreadable or the package onnx is missing."""
     onnx = package("onnx")
     try:
         model = onnx.load(str(path))
@@ -283,7 +291,7 @@ def load_model(path: Path) -> Any:
 
 
 def package(name: str) -> Any:
-    """Import a package of the extra ``onnx``."""
+    """Import a package that ``tensorir[onnx]`` installs; raises ExportError ``onnx.missing``."""
     try:
         return import_module(name)
     except ImportError as error:
@@ -292,9 +300,10 @@ def package(name: str) -> Any:
 
 
 def plan(graph: OnnxGraph, choose: Callable[[Workload], Chosen | None], default: bool = False) -> ReplacementPlan:
-    """ReplacementPlan for a graph: for each node, the workload with a kernel that covers most nodes.
+    """Plan the replacement of a graph's nodes: each gets the kernel on record that covers most nodes from it on.
 
-    choose:  the kernel on record, None for none;  default: without one, take the default schedule
+    choose:  function from a workload to its kernel on record, or None;  default: True: without a record, take the
+             default schedule
     """
     made = ReplacementPlan(graph)
     kernels: dict[str, NodeKernel] = {}
@@ -323,7 +332,7 @@ def plan(graph: OnnxGraph, choose: Callable[[Workload], Chosen | None], default:
 
 
 def _kernel(known: dict[str, NodeKernel], match: Match, choose: Callable[[Workload], Chosen | None]) -> NodeKernel:
-    """NodeKernel of a workload, cached."""
+    """The kernel for the workload of ``match``, chosen once per workload and kept in ``known`` by title."""
     work = match.work()
     if work.title not in known:
         known[work.title] = NodeKernel(work, choose(work))
@@ -337,10 +346,10 @@ def _default(work: Workload) -> Chosen:
 
 
 def write(made: ReplacementPlan, out: Path) -> dict[str, Any]:
-    """Write the new model ``out`` and its kernel folder; returns the folder's manifest.
+    """Write the new model ``out`` and its kernel folder ``OUT.kernels``; return the folder's manifest.
 
-    The folder is ``OUT.kernels``: a folder as ``tensorir export --to c`` writes it for each kernel, and the library of
-    all. What cannot be lowered to C is moved from ``made.taken`` to ``made.left``.
+    The folder holds, for each kernel, a folder as ``tensorir export --to c`` writes it, and one library with all
+    kernels. Nodes whose kernel cannot be lowered to C move from ``made.taken`` to ``made.left``.
     """
     folder = out.with_suffix(".kernels")
     _need_ours(out, folder)
@@ -369,7 +378,9 @@ def write(made: ReplacementPlan, out: Path) -> dict[str, Any]:
 
 
 def _need_ours(out: Path, folder: Path) -> None:
-    """Refuse to overwrite files not written by an earlier run."""
+    """Raise ExportError ``onnx.exists`` if the model or the folder exists and no earlier run of this command wrote
+    it.
+    """
     for path, ours in ((out, _our_model), (folder, _our_folder)):
         if (path.exists() or path.is_symlink()) and not ours(path):
             message = f"{path} is there and tensorir onnx did not write it"
@@ -396,7 +407,7 @@ def _our_folder(folder: Path) -> bool:
 
 
 def _export(made: ReplacementPlan, scratch: Path) -> None:
-    """Export each kernel to a folder; nodes whose kernel has no C form move to ``left``."""
+    """Export each kernel to a folder below ``scratch``; nodes whose kernel has no C form move to ``made.left``."""
     for kernel in list(made.kernels):
         work, chosen = kernel.work, kernel.chosen
         assert chosen is not None
@@ -414,13 +425,13 @@ def _export(made: ReplacementPlan, scratch: Path) -> None:
 
 
 def _unused(domain: str, model: Any) -> str:
-    """An operator domain not used by the model."""
+    """``domain``, or ``domain_2``, ``domain_3`` …: the first operator domain that the model does not use."""
     known = {o.domain for o in model.opset_import} | set(domains(model.graph))
     return next(d for n in count(1) if (d := domain if n == 1 else f"{domain}_{n}") not in known)
 
 
 def _library(made: ReplacementPlan, scratch: Path, stem: str, domain: str) -> dict[str, Any]:
-    """Compile all kernels into one library; returns the manifest."""
+    """Compile all kernels into one library in ``scratch``, write its manifest and return it."""
     operators = made.operators()
     own = [_operator(name, match, kernel, scratch) for name, (match, kernel) in operators.items()]
     about: dict[str, Any] = {
@@ -453,14 +464,16 @@ def _library(made: ReplacementPlan, scratch: Path, stem: str, domain: str) -> di
 
 
 def _operator(name: str, match: Match, kernel: NodeKernel, scratch: Path) -> Any:
-    """OnnxOperator of a kernel with the model's tensor shapes."""
+    """Description of the custom operator ``name``, which calls ``kernel``, with the model's tensor shapes."""
     manifest = json.loads((scratch / kernel.name / "manifest.json").read_text(encoding="utf-8"))
     shapes = [*(shape for _, shape in match.inputs), match.output[1]]
     return OnnxOperator.of(name, kernel.name, program_of(manifest), shapes)
 
 
 def _rewrite(made: ReplacementPlan, domain: str) -> None:
-    """Replace matched nodes of the graph by the new operators, at the position of the last node."""
+    """Replace matched nodes of the graph by calls of the new operators; each call is where the last node of its match
+    was.
+    """
     from onnx import NodeProto, helper
 
     model = made.graph.model
@@ -489,7 +502,9 @@ def _rewrite(made: ReplacementPlan, domain: str) -> None:
 
 
 def _save(model: Any, out: Path) -> list[Path]:
-    """Write the model; returns its files, the main one last."""
+    """Write the model; return its files, the main one last. Models near protobuf's size limit get a second file for
+    weights.
+    """
     import onnx
 
     size = sum(len(w.raw_data) or 8 * prod(w.dims) for w in model.graph.initializer)
@@ -501,7 +516,10 @@ def _save(model: Any, out: Path) -> list[Path]:
 
 
 def compared(path: Path, out: Path, library: Path | None, seed: int = 0) -> dict[str, float]:
-    """{output: relative difference} of two models on random inputs."""
+    """{output name: largest difference, relative to the largest value} of two models on the same random inputs.
+
+    library: custom operators that the model ``out`` calls
+    """
     import numpy as np
 
     ort = package("onnxruntime")
@@ -539,7 +557,7 @@ def compared(path: Path, out: Path, library: Path | None, seed: int = 0) -> dict
 
 
 def _comparable(a: Any) -> bool:
-    """True unless a result has numbers, all of them non-finite."""
+    """False if a result has floats and all of them are infinite or NaN; else True."""
     import numpy as np
 
     if isinstance(a, list | dict):
@@ -549,9 +567,9 @@ def _comparable(a: Any) -> bool:
 
 
 def apart(a: Any, b: Any) -> float:
-    """The largest difference of two results of ONNX Runtime, relative to the largest value of the first.
+    """Largest absolute difference of two results of ONNX Runtime, divided by the largest absolute value of ``a``.
 
-    Infinite where they are of other kinds or shapes, or one has NaN or an infinity that the other has not.
+    Infinite for different types or shapes, or if just one of the results has a NaN or infinity somewhere.
     """
     import numpy as np
 
@@ -575,7 +593,9 @@ def apart(a: Any, b: Any) -> float:
 
 
 def _random(rng: Any, value: Any) -> Any:
-    """Random input for a session: normal floats, 0 or 1 for other types."""
+    """Random array for an input of a session: normally distributed floats; 0 or 1 for other types. Dims of unknown size
+    get 1.
+    """
     import numpy as np
 
     shape = [n if isinstance(n, int) else 1 for n in value.shape]

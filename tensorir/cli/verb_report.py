@@ -44,7 +44,9 @@ _HEAD = """<!doctype html>
 
 
 def run(log: str, output: str, workload: str | None, measure: bool, as_json: bool) -> int:
-    """Make one HTML page of the tuning log in the folder LOG, which needs no other file and no network."""
+    """Make one HTML page of the tuning log in the folder LOG, which needs no other file and no network; return the exit
+    code.
+    """
     reader = LogReader(log)
     asked = next(iter(whole(reader, [workload] if workload else [])), None)
     found = tuned(reader.records(workload=asked))
@@ -69,7 +71,7 @@ def run(log: str, output: str, workload: str | None, measure: bool, as_json: boo
 
 
 def _row(t: Tuned) -> dict[str, Any]:
-    """Summary row of a workload, as JSON."""
+    """Summary of a workload's tuning on one device, as JSON fields."""
     best = {key: getattr(t.best, key, None) for key in ("time_s", "low_s", "high_s")}
     library = None
     if t.library is not None and t.ratio is not None:
@@ -80,9 +82,9 @@ def _row(t: Tuned) -> dict[str, Any]:
 
 
 def page(log: str, found: Sequence[Tuned], skipped: str, measure: bool = True) -> str:
-    """Complete HTML report.
+    """Complete HTML text of the report.
 
-    skipped: ``LogReader.summary`` of lines left out; measure: the peaks of devices that are here
+    skipped: ``LogReader.summary`` of lines left out;  measure: True: measure the peaks of devices that are here
     """
     script = file("report.js")
     digest = "sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
@@ -114,24 +116,26 @@ def page(log: str, found: Sequence[Tuned], skipped: str, measure: bool = True) -
 
 
 class _Room:
-    """Size budget of the page: rows, dots and lines allowed per workload."""
+    """Size budget of the page: numbers of rows, dots and lines to show per workload, and bytes left."""
 
     def __init__(self, trials: int, log: str, left: int) -> None:
         self._trials, self.sources = max(1, trials), MAX_SOURCE_CHARACTERS
         self._log, self._left, self._part = log, left, 1
 
     def holds(self, text: str) -> bool:
-        """True if the page with ``text`` is within the size limit."""
+        """True if ``text`` fits in the bytes that are left."""
         return len(text.encode()) <= self._left
 
     def halve(self) -> bool:
-        """Halve the items shown per workload; False if already few."""
+        """Halve the number of items shown per workload; return False if it has become too small to go lower."""
         self._part *= 2
         self.sources = MAX_SOURCE_CHARACTERS
         return self._part <= 64
 
     def kept(self, t: Tuned, heading: str, text: str) -> str:
-        """A workload's section, or a pointer to the log if it does not fit."""
+        """HTML of a workload's section, subtracted from the bytes left; if ``text`` does not fit, a command that shows
+        it instead.
+        """
         if not self.holds(text):
             again = code(f"tensorir report {shlex.quote(self._log)} --workload {shlex.quote(brief(t.workload))}")
             text = f"<p>{dim(joined(['left out of a page this long; ', again], ''))}</p>"
@@ -139,12 +143,14 @@ class _Room:
         return f"{heading}\n{text}\n</section>"
 
     def again(self, verb: str, trial: str) -> Html:
-        """Command that shows or repeats a trial."""
+        """HTML of the command ``tensorir VERB TRIAL``, which shows or repeats a trial."""
         log = "" if self._log == DEFAULT_LOG else f" --log {shlex.quote(self._log)}"
         return code(f"tensorir {verb} {trial}{log}")
 
     def share(self, t: Tuned, of: int, least: int) -> int:
-        """Number of items shown out of ``of``, at least ``least``."""
+        """Number of ``t``'s items to show if the page shows ``of`` in total: by its share of the trials, at least
+        ``least``.
+        """
         return max(least, of * len(t.trials) // max(self._trials, of) // self._part)
 
 
@@ -165,14 +171,14 @@ def _figures(*some: str) -> str:
 
 
 def _verdict(r: Record) -> str:
-    """The fault of a trial, or "not checked" for one that only ran; empty where it passed."""
+    """The fault of a trial in words, or "not checked" for one that only ran; "" for one that passed."""
     if passed(r):
         return ""
     return "not checked" if r.status == "ok" else reason_of(r)
 
 
 def _told(t: Tuned, n: int) -> str:
-    """Tooltip of a trial: time, verdict, configuration."""
+    """Tooltip of the trial number ``n``: time, verdict, configuration."""
     r = t.trials[n]
     time_s = [] if r.time_s is None else [between(r.steady_s, *r.span)]
     head = f"trial {n + 1}: " + ", ".join([*time_s, _verdict(r) or "right", *["the best"] * (n == t.place)])
@@ -206,7 +212,7 @@ def _across(t: Tuned, good: Sequence[int], room: _Room) -> str:
 
 
 def _trials(t: Tuned, room: _Room) -> str:
-    """HTML table of trials: the best, others by time, failures."""
+    """HTML table of trials: the best, then others by time, then failures."""
     order = [n for *_, n in sorted((n != t.place, not passed(r), r.steady_s, n) for n, r in enumerate(t.trials))]
     kept = order[: room.share(t, MAX_ROWS, 10)]
     best = "the best"
@@ -251,7 +257,7 @@ def _failures(t: Tuned, room: _Room) -> str:
 
 
 def _notes(t: Tuned) -> str:
-    """Notes on load and wide intervals."""
+    """HTML notes on the load of the machine and on trials with wide confidence intervals; empty if there are none."""
     unstable = sum("unstable_timing" in (r.flags or ()) for r in t.trials)
     words = t.load.words() if t.kind == "cpu" else ""
     rows = {
@@ -262,7 +268,9 @@ def _notes(t: Tuned) -> str:
 
 
 def _source(t: Tuned, work: Workload | None, room: _Room) -> str:
-    """HTML of the best configuration's kernel text, if reproducible."""
+    """HTML of the best configuration's kernel text, or of the reason why this version cannot make it; "" without a best
+    one.
+    """
     if t.best is None:
         return ""
     target = target_of(t)
@@ -291,7 +299,10 @@ def config_words(record: Record, most: int = MOST_CONFIG) -> str:
 
 
 def summary(found: Sequence[Tuned], skipped: str) -> str:
-    """One line with the size of the log."""
+    """One line with the log's numbers of workloads, devices and trials, its seconds of tuning and its days.
+
+    skipped: text on skipped lines, appended
+    """
     trials = sum(len(t.trials) for t in found)
     days = sorted(r.started[:10] for t in found for r in (*t.trials[:1], *t.trials[-1:]))
     parts = [count(len({t.workload for t in found}), "workload"), count(len({t.device for t in found}), "device"),
@@ -306,7 +317,7 @@ def count(n: int, what: str) -> str:
 
 
 def whereabouts(found: Sequence[Tuned]) -> list[str]:
-    """Text per result: its device, and differences between results of one workload and device."""
+    """One text per result: its device, and the facts that differ between results of one workload and device."""
     alike: dict[tuple[str, str], list[dict[str, str]]] = defaultdict(list)
     for t in found:
         alike[t.workload, t.device].append(_circumstances(t))
@@ -319,7 +330,7 @@ def whereabouts(found: Sequence[Tuned]) -> list[str]:
 
 
 def _circumstances(t: Tuned) -> dict[str, str]:
-    """Versions and other identity fields besides workload and device (``log.identity_of``)."""
+    """Facts of a result besides workload and device: driver, versions, digest of the definition."""
     record = t.trials[0] if t.trials or t.best is None else t.best.record
     return {"driver": record.device["driver"], **relevant(record.versions), "definition": record.compute[:8]}
 
@@ -333,7 +344,10 @@ def _fact(label: str, big: Any, *notes: Any, doubtful: bool = False) -> str:
 
 
 def result(n: int, t: Tuned, above: Above | None, where: str) -> str:
-    """HTML of the best kernel against library, default and roofline, with the search's cost."""
+    """HTML block on the best kernel: compared with library, default and roofline, and the search's cost.
+
+    n: number of the section that it links to;  where: text on the device
+    """
     name = f'<a href="#w{n}">{html(brief(t.workload))}</a>'
     out = [f'<div class="tir-wide tir-what">{name} {dim(where)}</div>']
     if t.best is None:
@@ -365,7 +379,7 @@ def _best_fact(t: Tuned, above: Above | None) -> str:
 
 
 def _doubt(t: Tuned) -> str:
-    """Reason why times are unreliable; "" if reliable."""
+    """Reason why times are unreliable, beginning "unsteady: "; "" if they are reliable."""
     library = "the library" if t.library is None else figures.short(str(t.library["name"]))
     load = None if t.best is None else t.best.load
     busy = "" if load is None else load.words()
@@ -420,7 +434,7 @@ def _search_fact(t: Tuned) -> str:
 
 
 def rooflines(found: Sequence[Tuned], above: Sequence[Above | None]) -> list[str]:
-    """Roofline figures, one per device."""
+    """HTML of roofline figures, one per device with a known position of a kernel."""
     out = []
     for device in dict.fromkeys(t.device for t in found):
         mine = [(t, a) for t, a in zip(found, above, strict=True) if t.device == device and a is not None and a.point]

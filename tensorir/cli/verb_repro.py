@@ -27,7 +27,9 @@ from tensorir.tune.trial import Trial
 def run(
     record: str, workload: str | None, arg: tuple[str, ...], timeout: float, device: str | None, log: str, as_json: bool
 ) -> int:
-    """Schedule, check, compile, run and time the configuration of RECORD again, and say everything about it."""
+    """Schedule, check, compile, run and time the configuration of RECORD again, and print all results; return the exit
+    code.
+    """
     found = record_named(record, log)
     if found is None:
         raise usage(f"there is no single record {record!r:.60} in {log}", "tensorir log best")

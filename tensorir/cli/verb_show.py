@@ -28,7 +28,9 @@ from tensorir.tune.template import suiting
 
 
 def run(op: str, shape: tuple[str, ...], as_json: bool, **given: Any) -> int:
-    """Show what runs for OP: the best recorded schedule, or the default one."""
+    """Print the loop tree, source, resources or machine code of OP's best recorded schedule, or of the default one;
+    return the exit code.
+    """
     parameters = split(given)
     (make,) = workloads(op, shape, {**parameters, "log": given["log"]})[:1]
     work = make()
@@ -70,13 +72,15 @@ def run(op: str, shape: tuple[str, ...], as_json: bool, **given: Any) -> int:
 
 
 def _others(work: Workload, chosen: Chosen) -> dict[str, int]:
-    """{other template: number of legal configurations} on the target."""
+    """{template: number of legal configurations} of the workload's other templates for the target."""
     fitting = {n: t for n, t in suiting(work.templates, chosen.target) if n != chosen.template}
     return {n: len(t.space_for(chosen.target).legal) for n, t in fitting.items()}
 
 
 def _refused(work: Workload, chosen: Chosen, s: Schedule) -> list[str]:
-    """Reasons why offered parts of the automatic schedule were not used."""
+    """Reasons, each once, why parts of the automatic schedule were offered but not used; [] for schedules made by
+    hand.
+    """
     if not any(step.why for step in s.trace):
         return []
     tried = plans(work.outputs, chosen.target).items()
@@ -85,7 +89,7 @@ def _refused(work: Workload, chosen: Chosen, s: Schedule) -> list[str]:
 
 
 def _why(document: dict[str, Any]) -> str:
-    """Text: steps with reasons, and alternative templates."""
+    """Text: the trace's steps with their reasons, then, as comments, alternative templates and refused parts."""
     others = [f"{name}: {count} legal configurations" for name, count in document.get("others", {}).items()]
     steps = document["trace"] or "# no steps: as it was declared"
     refused = [f"# {r}" for r in document.get("refused", ())]
@@ -98,7 +102,9 @@ def _target(given: dict[str, Any]) -> str | None:
 
 
 def _cuda(source: Source, target: Target, with_text: bool) -> tuple[dict[str, Any], dict[str, int] | None, str]:
-    """(resources, instruction counts or None, SASS text) from compiling without a GPU."""
+    """(resources, {opcode: count}, SASS text) from compiling without a GPU; without a disassembler None for the counts
+    and "" for the text.
+    """
     cubin = compile_cubin(source.text, target.arch)
     asked = [(cubin.kernels[k.name].registers, k.shared_bytes, math.prod(k.block)) for k in source.kernels]
     resources = {
@@ -122,7 +128,7 @@ def _on_device(source: Source, device: str | None) -> dict[str, Any]:
 
 
 def _put(s: Schedule, document: dict[str, Any], parts: tuple[str, ...], resources: Any, sass: str, table: str) -> None:
-    """Print the requested parts, separated by empty lines."""
+    """Print the parts named in ``parts``, separated by empty lines; all usual ones if it is empty."""
     only = list(dict.fromkeys(parts)) or [*(["resources"] if resources else []), *(["sass"] if sass else [])]
     resources = {k: v for k, v in (resources or {}).items() if k != "kernels"}
     about = "\n".join(f"{k:13} {plainly(v)}" for k, v in resources.items())

@@ -41,7 +41,10 @@ from tensorir.tune.spec import RunSpec
 def run(
     began: float, op: str, shape: tuple[str, ...], device: str | None, as_json: bool, dry_run: bool, **given: Any
 ) -> int:
-    """Search, and say what was found.  began: when the command did, on the clock of ``time.monotonic``"""
+    """Search, and print the result; return the exit code.
+
+    began: time at which the command started, on the clock of ``time.monotonic``
+    """
     parameters = split(given)
     regret, folder = given.pop("regret"), given.pop("output")
     if not parameters["shapes"] and (regret is not None or folder is not None):
@@ -65,7 +68,7 @@ def run(
 
 
 def _make(folder: str) -> None:
-    """Create the results folder, so that an unwritable one is noticed before measuring."""
+    """Create the results folder, so that an unwritable one is noticed before measuring. Raises a usage error."""
     try:
         Path(folder).mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -79,7 +82,7 @@ def _one(work: Workload, device: str | None, began: float, given: dict[str, Any]
 
 
 def _several(device: str | None) -> Any:
-    """Device name or list of names from ``--device``."""
+    """Value of ``--device`` as ``tune`` takes it: None, one name, or a list of names if the text has commas."""
     return device.split(",") if device and "," in device else device
 
 
@@ -87,7 +90,7 @@ def _set(
     works: list[Workload], weights: list[float], device: str | None, began: float, regret: float | None,
     folder: str | None, as_json: bool, given: dict[str, Any],
 ) -> int:  # fmt: skip
-    """Tune several shapes and print the result; returns the exit code."""
+    """Tune several shapes, print the result and write the portfolio's files to ``folder``; return the exit code."""
     with watch_set(given.pop("progress"), works, weights, given["budget"], began) as seen:
         spec = _spec(given, began, seen.on_trial)
         found = tune_set(works, weights, _several(device), spec, REGRET if regret is None else regret)
@@ -117,7 +120,10 @@ def _spec(given: dict[str, Any], started: float, on_trial: Callable[[Any], objec
 
 
 def _code(outcomes: Sequence[TuneOutcome], again: Callable[[TuneOutcome, str], str]) -> int:
-    """Exit code of outcomes; again: function that gives the command to repeat a trial"""
+    """Exit code for outcomes, after printing their errors.
+
+    again: function of an outcome and a trial that gives the command to repeat the trial
+    """
     code = common.OK
     for outcome in outcomes:
         if outcome.error is not None:
@@ -146,7 +152,9 @@ def _say_why(outcome: TuneOutcome, again: Callable[[TuneOutcome, str], str]) -> 
 
 
 def _dry(works: list[Workload], device: str | None, spec: RunSpec, as_json: bool) -> int:
-    """Print the spaces to search, reusable results and the default, without measuring."""
+    """Print the spaces to search, the number of reusable results and the default configuration, without measuring;
+    return the exit code.
+    """
     documents = []
     target, about = _target(next(iter(device_names(_several(device))), None))
     for work in works:
@@ -184,7 +192,7 @@ def _dry(works: list[Workload], device: str | None, spec: RunSpec, as_json: bool
 def _reused(
     work: Workload, spec: RunSpec, spaces: Mapping[str, Space], about: Mapping[str, object] | None
 ) -> int | None:
-    """Number of reusable log results; None if the device is absent."""
+    """Number of results in the log that a run would reuse; None if the device is absent."""
     if about is None:
         return None
     target = Target.parse(str(about["target"]))
@@ -196,7 +204,9 @@ def _reused(
 
 
 def _target(device: str | None) -> tuple[Target, dict[str, object] | None]:
-    """(target, device description) of a run; for an absent device the target by name, None, and a message."""
+    """(target, description of the device). If the device is absent: a message is printed, the target is that of its
+    name, the description None.
+    """
     try:
         opened = open_device(device)
         return replace(opened.target, device=""), describe(opened)
@@ -210,7 +220,7 @@ def _target(device: str | None) -> tuple[Target, dict[str, object] | None]:
 
 
 class SetWatch:
-    """Callbacks of a run over several shapes; the base class is silent."""
+    """Callbacks that show the progress of a run over several shapes; this base class prints nothing."""
 
     def __init__(
         self, works: Sequence[Workload], weights: Sequence[float], budget_s: float | None, started: float
@@ -221,14 +231,14 @@ class SetWatch:
         self.name = works[0].name
 
     def on_trial(self, record: Record) -> None:
-        """Note a trial of any shape."""
+        """Add a trial of any shape to the state and show it."""
         self.show(self.state.add(record))
 
     def show(self, better: bool) -> None:
-        """Called after each trial; ``better``: it improved the total"""
+        """Show the state after a trial; does nothing here. ``better``: True if the trial improved the total time."""
 
     def close(self) -> None:
-        """Called at the end of the run."""
+        """Called at the end of the run; does nothing here."""
 
     def line(self) -> str:
         """Progress line ``[   12s] 37 trials, 23 of 23 shapes  total 12.34 ms (first 15.02 ms)  | ok 36  wrong 1 | eta
@@ -238,7 +248,7 @@ class SetWatch:
 
 
 class PlainSet(SetWatch):
-    """Prints a line on improvement (every 2 s at most), else every ten seconds."""
+    """Prints a progress line after improvements (at most every 2 s), else every ten seconds."""
 
     def show(self, better: bool) -> None:
         since = time.monotonic() - self._said
@@ -248,7 +258,7 @@ class PlainSet(SetWatch):
 
 
 class LiveSet(SetWatch):
-    """Redraws a panel, erased at the end."""
+    """Redraws a panel on the terminal after each trial; the panel is erased at the end."""
 
     def __init__(
         self, works: Sequence[Workload], weights: Sequence[float], budget_s: float | None, started: float
@@ -274,13 +284,13 @@ class LiveSet(SetWatch):
 def watch_set(
     mode: str, works: Sequence[Workload], weights: Sequence[float], budget_s: float | None, started: float
 ) -> closing[SetWatch]:
-    """SetWatch for ``--progress``, as a context manager."""
+    """Progress display for the value of ``--progress``, as a context manager that closes it."""
     kinds: dict[str, type[SetWatch]] = {"live": LiveSet, "plain": PlainSet, "none": SetWatch}
     return closing(kinds[mode_for(mode)](works, weights, budget_s, started))
 
 
 class Watch:
-    """Callbacks of a run; the base class is silent."""
+    """Callbacks that show the progress of a run; this base class prints nothing."""
 
     def __init__(
         self, work: Workload, trials: int | None, budget_s: float | None, started: float, log: str = ""
@@ -305,16 +315,16 @@ class Watch:
         self.state.add(record)
 
     def failed_default(self, record: Record) -> str:
-        """Message if the record is the default's and failed; "" otherwise."""
+        """Message if ``record`` is a failed trial of the default configuration; "" otherwise."""
         failed = record.status != "ok" and key_of(record) == self._default
         return f"default  {without_default(record)}" if failed else ""
 
     def close(self) -> None:
-        """Stop displaying; called at the end of the run, does nothing by default."""
+        """Called at the end of the run; does nothing here."""
 
 
 class Plain(Watch):
-    """Prints a line per improvement, else every ten seconds."""
+    """Prints a progress line after each improvement, else every ten seconds."""
 
     def on_start(self, device: Mapping[str, object], spaces: Mapping[str, Space], reused: int) -> None:
         super().on_start(device, spaces, reused)
@@ -333,7 +343,7 @@ class Plain(Watch):
 
 
 class Live(Watch):
-    """Redraws a panel, erased at the end."""
+    """Redraws a panel on the terminal after each trial; the panel is erased at the end."""
 
     def __init__(
         self, work: Workload, trials: int | None, budget_s: float | None, started: float, log: str = ""
@@ -369,7 +379,9 @@ class Live(Watch):
 def head(
     work: Workload, device: Mapping[str, object], spaces: Mapping[str, Space], reused: int, log: str = ""
 ) -> list[str]:
-    """Header lines: workload, device, spaces, and the log's best."""
+    """Lines printed before a run: workload and device, size of the spaces, reused results, and the log's best time so
+    far.
+    """
     configs = sum(s.size for s in spaces.values())
     legal = sum(len(s.legal) for s in spaces.values())
     where = f"{device.get('id')} {device.get('name')} ({device.get('platform')})"
@@ -381,7 +393,7 @@ def head(
 
 
 def known_best(work: Workload, device: Mapping[str, object], log: str) -> list[str]:
-    """Line about the log's best configuration for this device; [] if there is none."""
+    """One line on the log's best configuration for this device; [] if there is none."""
     found = choices(work, identity_of(work, device), log_for(work, log, device), most=1)[:1]
     return [
         f"known  best {between(c.time_s, c.low_s, c.high_s)}  {c.record.template}: "
@@ -391,7 +403,9 @@ def known_best(work: Workload, device: Mapping[str, object], log: str) -> list[s
 
 
 def mode_for(mode: str) -> str:
-    """Progress mode, "auto" resolved for this terminal."""
+    """ "live", "plain" or "none" for the value of ``--progress``; "auto" becomes "live" on a colour terminal, else
+    "plain".
+    """
     if mode != "auto":
         return mode
     plain = bool(os.environ.get("NO_COLOR") or os.environ.get("CI") or os.environ.get("TERM") == "dumb")
@@ -401,6 +415,9 @@ def mode_for(mode: str) -> str:
 def watch(
     mode: str, work: Workload, trials: int | None, budget_s: float | None, started: float, log: str = ""
 ) -> closing[Watch]:
-    """Watch for ``--progress``, as a context manager; log: path of earlier results"""
+    """Progress display for the value of ``--progress``, as a context manager that closes it.
+
+    log: path of earlier results; "": none
+    """
     kinds: dict[str, type[Watch]] = {"live": Live, "plain": Plain, "none": Watch}
     return closing(kinds[mode_for(mode)](work, trials, budget_s, started, log))

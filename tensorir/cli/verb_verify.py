@@ -24,7 +24,9 @@ from tensorir.tune.template import found_on
 
 
 def freeze(workload: tuple[str, ...], output: str, log: str, as_json: bool) -> int:
-    """Pin the choice of each workload and device in one file, which --log, w.load(log=…) and TENSORIR_FROZEN take."""
+    """Write the choice of each workload and device to one file, which --log, w.load(log=…) and TENSORIR_FROZEN take;
+    return the exit code.
+    """
     reader = LogReader(log)
     asked = whole(reader, workload)
     choices, stale = logs.freeze(reader, asked, _Regenerate())
@@ -50,7 +52,7 @@ def freeze(workload: tuple[str, ...], output: str, log: str, as_json: bool) -> i
 
 
 def _may_replace(path: Path) -> None:
-    """Refuse to overwrite a file that is no frozen file."""
+    """Raise a usage error if ``path`` exists and is no frozen file; damaged frozen files may be replaced."""
     try:
         with open_regular(path) as file:
             other = file.read(1) != b"" and (file.seek(0), frozen_records(file))[1] is None
@@ -63,7 +65,9 @@ def _may_replace(path: Path) -> None:
 
 
 def verify(log: str, as_json: bool) -> int:
-    """Check every line, and make every source again to compare its digest; exit 7 when something is wrong."""
+    """Check every line of a log, and make every recorded kernel's source again to compare its digest; return the exit
+    code, 7 if something is wrong.
+    """
     if not Path(log).exists():
         raise usage(f"there is no tuning log {log}")
     found = logs.verify(LogReader(log), _Regenerate())
@@ -72,7 +76,9 @@ def verify(log: str, as_json: bool) -> int:
 
 
 class _Regenerate:
-    """Function from a record to the SHA-256 of its present source; None for user-defined workloads."""
+    """Function from a record to the SHA-256 of the source that this version makes for it; None for workloads defined
+    outside of this package.
+    """
 
     def __init__(self) -> None:
         self._works: dict[str, Any] = {}

@@ -43,7 +43,7 @@ def _section(name: str) -> str:
 class Verb(click.Command):
     """A command with grouped options and spelling suggestions.
 
-    work: function of option values by name, returns the exit code
+    work: function that is called with the values of all options by name and returns the exit code
     text: help text
     """
 
@@ -400,5 +400,5 @@ VERBS: dict[str, click.Command] = {
 
 
 def verb_called(name: str) -> click.Command:
-    """The command of that name."""
+    """The command named ``name``; raises KeyError."""
     return VERBS[name]
