@@ -38,8 +38,9 @@ def helper(name: str) -> str | None:
 
 
 def closed(helpers: Mapping[str, str], more: Callable[[str], str]) -> list[str]:
-    """Texts of ``helpers`` and everything they use, in dependency order; more: function that returns the text of a
-    missing one
+    """Texts of ``helpers`` and of everything they use, each after those that it uses.
+
+    more: function from the name of a helper that is missing in ``helpers`` to its text
     """
     texts, done = dict(helpers), dict[str, str]()
 
@@ -80,7 +81,10 @@ def _choose(name: str, kind: str) -> str:
 
 
 def _each(name: str, count: str, function: str, kind: str) -> str:
-    """C function that applies a scalar ``function`` to every lane."""
+    """C function ``name`` of vectors of type ``kind`` that applies the scalar C function ``function`` to every lane.
+
+    count: number of arguments, as text
+    """
     _, lanes = _parts(kind)
     given = "abc"[: int(count)]
     items = ", ".join(f"{g}[k]" for g in given)
@@ -96,7 +100,7 @@ def _each(name: str, count: str, function: str, kind: str) -> str:
 
 def signed(fn: str, chosen: str, b: str, rest: str) -> str:
     """C expression that corrects the sign bit of ``chosen``, the bits of a min or max: a maximum clears it, a minimum
-    sets it, as ``b`` demands where both are zeros; b empty: a zero constant.
+    sets it, as ``b`` demands where both operands are zeros. An empty ``b`` stands for a constant zero.
 
     rest: mask without the sign bit. b is shifted, or compilers see through both and lose the instruction.
     """

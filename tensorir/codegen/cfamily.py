@@ -76,9 +76,11 @@ TILE_ALIGN = 1024
 
 
 def emit(module: Module, target: Target, notes: Sequence[str] = (), gathers: Sequence[GatherRange] = ()) -> Source:
-    """Return the Source of a lowered program: its text and launches. Deterministic.
+    """Return the Source of a lowered program: its text, parameters and launches. Deterministic.
 
-    notes: lines for the header comment (what is computed, the schedule)
+    notes:   lines for the header comment (what is computed, the schedule)
+    gathers: checks of index arrays at launch
+    Raises LoweringError ``codegen.intrinsic`` and other ``codegen`` codes for what the language lacks.
     """
     dialect = DIALECTS[target.language]
     for b in (a.buffer for k in module.kernels for a in find(k.body, Alloc)):
@@ -175,7 +177,9 @@ def _value(v: Var) -> Param:
 
 
 def _addressed(body: Stmt) -> set[Buffer]:
-    """Buffers that the kernel's text names directly, other than through tensor maps."""
+    """Buffers that the kernel's text reads or writes by their names; those used through tensor maps only are
+    missing.
+    """
     mapped = {id(r) for c in find(body, IntrinCall) for t, r in zip(c.intrin.operands, c.operands, strict=True)
               if t.name in c.intrin.maps}  # fmt: skip
     return {n.buffer for n in find(body, (Load, Store, Prefetch, Region)) if id(n) not in mapped}  # type: ignore[attr-defined]
@@ -186,7 +190,7 @@ def _elements(b: Buffer) -> int:
 
 
 class _KernelText:
-    """Prints one kernel."""
+    """Printer of one kernel; ``text()`` is its definition, ``launch()`` its launch."""
 
     def __init__(self, k: Kernel, dialect: Dialect, target: Target, module: Module) -> None:
         # on a CPU: constant offsets of narrow indices stay out of addresses, which costs 8 % of a tight loop
@@ -232,13 +236,13 @@ class _KernelText:
         return c_type("int32" if v.bounds is not None else v.dtype, self.d)
 
     def _given(self, v: Var) -> str:
-        """Parameter name of a by-value argument; for a dim widened to 64 bits, a separate name from the widened
-        variable.
+        """Name of the parameter for a by-value argument: that of the variable, or another if a dim is copied to a
+        64-bit variable.
         """
         return self.narrow[v] if v in self.narrow else self.names.variable(v)
 
     def _dims(self) -> list[str]:
-        """Lines that widen dims to the index type of this kernel."""
+        """Lines that copy int32 dims to variables of the kernel's 64-bit index type; [] if there are none."""
         wide = self.d.types["index"]
         return [f"{INDENT}const {wide} {self.names.variable(v)} = {name};" for v, name in self.narrow.items()]
 
@@ -253,7 +257,7 @@ class _KernelText:
         return KernelLaunch(identifier(k.name), args, grid, k.block, size, k.once, maps, k.cluster)
 
     def _arena(self) -> dict[Buffer, tuple[int, int]]:
-        """Byte range (start, end) of each array in dynamic shared memory; {} if arrays are declared statically."""
+        """{array: (start, end)}: its byte range in dynamic shared memory; {} if arrays are declared statically."""
         out: dict[Buffer, tuple[int, int]] = {}
         if self.d.family == "c":
             small = self.k.shared_bytes <= MOST_ON_STACK
@@ -270,7 +274,7 @@ class _KernelText:
         return out
 
     def _shared(self) -> list[str]:
-        """Declarations of shared-memory arrays, or pointers into dynamic shared memory."""
+        """Lines that declare shared-memory arrays, or pointers into dynamic shared memory."""
         arena = self._arena()
         if not arena:
             return [f"{INDENT}{self.array(b)}" for b in self.k.shared]
@@ -332,7 +336,7 @@ class _KernelText:
         return self.expr.wide
 
     def _around(self, head: str, params: list[str], shared: list[str], top: list[str], body: list[str]) -> str:
-        """The body as a function with target attributes, followed by the kernel that calls it.
+        """Text of the kernel as two functions: its body, with target attributes, and the kernel proper, which calls it.
 
         Attributes select the instruction set of functions, but not of OpenCL kernels. Group indices and local memory
         exist only in kernels. The function is not static: PoCL would put a fixed address of local memory, common to all
@@ -350,7 +354,9 @@ class _KernelText:
         return "\n".join([*function, head, "{", *shared, *top, f"{INDENT}{name}({', '.join(given)});", "}"])
 
     def _runner(self) -> list[str]:
-        """Lines of a C function that calls the kernel with arguments from an array, for languages without launches."""
+        """Lines of a C function that calls the kernel for one block with arguments from an array; [] for languages with
+        launches.
+        """
         d = self.d
         if not d.runner:
             return []
@@ -365,7 +371,7 @@ class _KernelText:
         return ["", d.runner.format(unused=unused, name=identifier(self.k.name), call=call)]
 
     def array(self, b: Buffer) -> str:
-        """Declaration of a local array."""
+        """C declaration of the shared or local array ``b``, without indentation."""
         size, kind = as_int(b.shape[0]), self._element(b)
         align = self.expr.aligned.get(b, 0)
         space, note = self.d.space[b.scope], self.d.align.format(bytes=align) if align else ""
@@ -375,7 +381,7 @@ class _KernelText:
         return f"{space}{kind} {name}[{size}]{note};"
 
     def _element(self, b: Buffer) -> str:
-        """C type of an array's elements."""
+        """C type of the elements of an array declared inside the kernel."""
         if self.expr.held_in_float(b):
             return c_type(b.dtype, self.d)
         if b.scope is Scope.BARRIER:
@@ -387,7 +393,7 @@ class _KernelText:
     # --- statements
 
     def stmt(self, s: Stmt, depth: int) -> list[str]:
-        """Lines of text for a statement."""
+        """Lines of text for a statement, indented ``depth`` times."""
         pad = INDENT * depth
         match s:
             case Seq():
@@ -444,7 +450,7 @@ class _KernelText:
         return self.expr.target.vector_bytes // 4 if self.d.family == "c" else 16
 
     def loop(self, s: Loop, depth: int) -> list[str]:
-        """Lines of a for loop."""
+        """Lines of a for loop, its pragma included, indented ``depth`` times."""
         if s.kind is Kind.SERIAL and (cut := ended_by_data(s, self.expr.arith)) is not None:
             return self.stmt(cut, depth)
         pad, v = INDENT * depth, self.names.variable(s.var)
@@ -465,7 +471,7 @@ class _KernelText:
         return f"{text} / {self.k.cluster}" if axis.kind is Kind.BLOCK_X and self.k.cluster > 1 else text
 
     def roles(self, s: Roles, depth: int) -> list[str]:
-        """Branches on the warpgroup's number, one per warp-specialized role."""
+        """Lines of an ``if … else if`` on the warpgroup's number, one branch per warp-specialized role."""
         pad, inner = INDENT * depth, INDENT * (depth + 1)
         out, threads = [], math.prod(self.k.block)
         for n, r in enumerate(s.roles):
@@ -504,7 +510,7 @@ class _KernelText:
         return [f"{outer}{{", pad + self.array(columns), *calls, *loop, f"{outer}}}"]
 
     def _block(self, head: str, body: Stmt, depth: int) -> list[str]:
-        """Lines of ``head`` and its body, braced only if C requires it."""
+        """Lines of ``head`` and its body, with braces only if C requires them."""
         inner = self.stmt(body, depth + 1)
         single = isinstance(body, Store) or (
             isinstance(body, Loop | If) and not inner[0].lstrip().startswith(("#", "//", "const "))
@@ -514,7 +520,7 @@ class _KernelText:
         return [f"{head} {{", *inner, f"{INDENT * depth}}}"]
 
     def prefetch(self, s: Prefetch) -> str:
-        """Prefetch of a cache line, by a macro that is empty for other compilers."""
+        """C text that prefetches a cache line, by a macro that is empty for compilers without prefetches."""
         self.expr.helpers["FETCH"] = FETCH
         return f"FETCH({self.expr.address(self.names.buffer(s.buffer), s.index[0])});"
 
@@ -524,7 +530,7 @@ class _KernelText:
         return self.expr.spelled(self.d.atomics[s.buffer.dtype], at=at, x=value)
 
     def store(self, s: Store) -> str:
-        """Assignment statement, compound (``+=``) for in-place updates."""
+        """C text of a Store, without semicolon: an assignment, compound (``+=``) for in-place updates, or a call."""
         b, i, value = s.buffer, s.index[0], s.value
         if s.later:
             return self.expr.copy_async(s)
@@ -576,7 +582,7 @@ void AnnotateIgnoreWritesEnd(const char *file, int line);
 
 
 def blocks_meet(k: Kernel) -> bool:
-    """True if two blocks store to the same address; the values are equal then (``Store.repeats``)."""
+    """True if two blocks of ``k`` may store to the same address; both store the same value then (``Store.repeats``)."""
     blocks = {axis.var for axis in k.axes}
     moved = (
         m
@@ -608,7 +614,7 @@ def fits_int(axes: Iterable[Loop], body: Stmt) -> bool:
 
 
 class _Ranges:
-    """Interval of an index including its subexpressions, for overflow checks."""
+    """Ranges of all indices in a kernel and of their subexpressions; ``fit`` is True if all are within int32."""
 
     def __init__(self, axes: Iterable[Loop], body: Stmt) -> None:
         found = loop_ranges([*axes, *find(body, Loop)])

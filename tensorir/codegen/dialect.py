@@ -18,8 +18,10 @@ told how wide vectors are at least (LLVM's ``prefer-256-bit``).
 
 
 def wide_preamble(inlined: bool) -> str:
-    """Macros for functions compiled with 64-byte vector registers, guarded for older compilers; ``inlined``: also one
-    for functions they call.
+    """Text of the macros that mark functions compiled for 64-byte vector registers; compilers that do not know these
+    get empty macros.
+
+    inlined: add the macro ``WIDE_INLINE`` for functions that they call
     """
     there = [f"#define WIDE __attribute__((noinline, {_AVX512}))"]
     otherwise = ["#define WIDE"]
@@ -56,27 +58,28 @@ SHARED_ARENA = """#ifndef TIR_EMULATED
 class Dialect:
     """Spellings of one target language, as format strings.
 
-    entry:    {name} {params} {x} {y} {z} {threads}
+    entry:    kernel's head: {name} {params} {x} {y} {z} {threads}
     param:    how a global array is declared: {const} {type} {name}
     space:    scope -> qualifier of arrays and of pointers into them
     barrier:  for shared memory; barrier_global for shared and global memory
     vector:   {type} {lanes}; pack makes one from scalars
     functions: math name -> (float32 spelling, float64 spelling)
-    fast:     math name -> another spelling for float32, unless precise_math is asked for; ``interp.ulps`` bounds it
-    inline:   what functions on scalars begin with, lane_inline those on vectors
-    unroll:   before a loop that is written out {n} times, unroll_by before one of which {n} iterations are
+    fast:     math name -> another spelling for float32, unless precise_math is asked for; ``interp.ulps`` bounds its
+              error
+    inline:   qualifiers of functions on scalars, lane_inline of those on vectors
+    unroll:   pragma before a loop that is unrolled fully, {n} iterations; unroll_by before one unrolled {n} times
     whole:    literals of 64 bits: {value} {unsigned}
-    held:     type of memory -> type that arrays inside of kernels have, where that is another one
+    held:     dtype -> element type of arrays inside of kernels, if it differs from that of global memory
     has_vectors: arithmetic on vectors, where a scalar operand means all lanes
-    splat, convert, reinterpret, choose: of vectors of {type}{lanes}; what begins with tir_ is a helper
+    splat, convert, reinterpret, choose: of vectors of {type}{lanes}; names that begin with tir_ are helpers
     half_load, half_store: of float16 at {name}[{i}], in {space}; half: {x} as it is stored
     casts:    (old, new) of 32 or 64 bits -> the bits as another type
-    upper:    type -> function of the upper half of a product
-    atomics:  type -> call that adds {x} to memory {at}
-    wraps:    signed arithmetic that overflows is undefined: it is printed unsigned everywhere
+    upper:    dtype -> function of the upper half of a product
+    atomics:  dtype -> call that adds {x} to memory {at}
+    wraps:    signed overflow is undefined in the language: signed arithmetic is printed unsigned everywhere
     any_address: vectors in arrays of the caller may be unaligned
-    one_thread: blocks have one thread; runner: what follows a kernel; block is its place in the grid and, where its
-        arrays are larger than a stack may be, the address of memory for them
+    one_thread: blocks have one thread; runner: function printed after each kernel to call it; its argument ``block`` is
+                the block's index and, if the kernel's arrays are too large for a stack, the address of memory for them
     warned:   operator -> operators next to it that compilers want to see in parentheses
     """
 

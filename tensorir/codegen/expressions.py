@@ -71,9 +71,10 @@ def c_type(dtype: str, dialect: Dialect) -> str:
 
 
 class Expressions:
-    """Printer of one kernel's expressions; collects the helpers, alignments and vector widths used.
+    """Printer of one kernel's expressions, ``Expressions(…)(e, outer)``; collects the helpers, alignments and vector
+    widths used.
 
-    may_widen: the kernel may be compiled for 64-byte registers if it has such vectors
+    may_widen: True if the kernel may be compiled for 64-byte registers when it has such vectors
     raw:       register arrays of narrow floats that hold unconverted bits
     """
 
@@ -148,15 +149,15 @@ class Expressions:
         raise LoweringError(Problem("codegen.node", f"{type(e).__name__} cannot be printed as {self.d.name}"))
 
     def wraps(self, e: Expr) -> bool:
-        """True if ``e`` is an operator that may overflow and is printed as an operator (shifts by arbitrary amounts are
-        helpers).
+        """True if ``e`` may overflow and is printed as a C operator; shifts by arbitrary counts are printed as helper
+        calls.
         """
         if isinstance(e, Binary) and e.op in SHIFTS and not self.arith.shifts_plainly(e):
             return False
         return may_overflow(e, self.d.wraps)
 
     def need(self, helper: str) -> None:
-        """Record the use of a helper function or type."""
+        """Record that the text uses a helper function or type, so that its definition is emitted."""
         self.helpers[helper] = helper_text(helper, self.d)
 
     def spelled(self, template: str, **parts: str) -> str:
@@ -167,7 +168,7 @@ class Expressions:
         return text
 
     def function(self, name: str, dtype: str) -> str:
-        """The dialect's name of a math function."""
+        """The dialect's name of a math function for float32, or float64 if ``dtype`` is; records a helper so named."""
         one, two = self.d.functions[name]
         fast = one if self.target.precise_math else self.d.fast.get(name, one)
         found = two if dtype == "float64" else fast
@@ -182,7 +183,10 @@ class Expressions:
         return self.narrowed(e, f"{sign}({inner})" if inner.startswith(sign) else f"{sign}{inner}")
 
     def binary(self, e: Binary, outer: int) -> str:
-        """C text of a binary operation: an operator or a function call."""
+        """C text of a binary operation, as an operator or a function call.
+
+        outer: precedence of the enclosing operator; text that binds less tightly gets parentheses
+        """
         if e.op in ("min", "max"):
             return self.minmax(e)
         kind = DTYPES[e.a.dtype].kind
@@ -211,7 +215,7 @@ class Expressions:
         return f"({text})" if p < outer else text
 
     def operand(self, e: Binary, x: Expr, outer: int) -> str:
-        """C text of one operand, parenthesized also where precedence is commonly misread."""
+        """C text of the operand ``x`` of ``e``, in parentheses also where precedence is commonly misread."""
         if isinstance(x, Binary) and x.op in self.d.warned.get(e.op, ()):
             outer = UNARY
         if e.op in COMPARE or e.op == ">>" or (e.op == "<<" and x is e.b) or e.op == "/":
@@ -226,7 +230,9 @@ class Expressions:
         return self(x, UNARY if mixed else outer)
 
     def number_of(self, e: Expr, outer: int = 0) -> str:
-        """C text of ``e`` with the exact value of its type, where low bits alone do not suffice."""
+        """C text of ``e`` as the exact value of its type; other contexts need its low bits only, with any upper
+        bits.
+        """
         before, self.whole = self.whole, True
         try:
             return self(e, outer)
@@ -234,12 +240,12 @@ class Expressions:
             self.whole = before
 
     def shift(self, e: Binary) -> str:
-        """Shift by a count that may be negative or exceed the type's width."""
+        """C text, a helper call, of a shift by a count that may be negative or exceed the type's width."""
         name, self.helpers[name] = shift_helper(e.op, e.dtype, self.d)
         return f"{name}({self.number_of(e.a)}, {self.number_of(e.b)})"
 
     def bitcast(self, e: Call) -> str:
-        """Reinterpretation of a value's bits as another type."""
+        """C text that reinterprets a value's bits as another type."""
         x, lanes = e.args[0], lanes_of(e)
         if e.dtype in WIDENED or x.dtype in WIDENED:
             helper, call = narrow_bits(x.dtype, e.dtype, self.d)
@@ -250,7 +256,7 @@ class Expressions:
         return self._vector(self.d.reinterpret, e.dtype, lanes, x=self.number_of(x))
 
     def upper_half(self, e: Call) -> str:
-        """Upper half of an integer product's bits."""
+        """C text of the upper half of an integer product's bits."""
         if lanes_of(e) > 1:
             name = self.d.upper.get(e.dtype, "mul_hi")
             return self.call(name, e, [self(a) for a in e.args])
@@ -258,20 +264,24 @@ class Expressions:
         return self.spelled(upper_half(e.dtype, self.d), a=a, b=b)
 
     def scalar_beside_vector(self, e: Broadcast, outer: int) -> str:
-        """Scalar operand that OpenCL broadcasts itself, cast if C's int would outrank narrow vector elements."""
+        """C text of a scalar operand that OpenCL broadcasts implicitly, cast if C's int would outrank narrow vector
+        elements.
+        """
         narrow = DTYPES[e.dtype].kind in "iu" and DTYPES[e.dtype].bits < 32
         if narrow and not isinstance(e.value, Load):
             return f"({c_type(e.dtype, self.d)}){self(e.value, UNARY)}"
         return self(e.value, outer)
 
     def narrowed(self, e: Expr, text: str) -> str:
-        """``text`` cast to a narrow integer type, as C computes in int."""
+        """``text`` cast to the type of ``e`` if that is an integer narrower than 32 bits, as C computes in int; else
+        unchanged.
+        """
         if DTYPES[e.dtype].kind in "iu" and DTYPES[e.dtype].bits < 32 and lanes_of(e) == 1:
             return f"({c_type(e.dtype, self.d)})({text})"
         return text
 
     def minmax(self, e: Binary) -> str:
-        """min or max: floats give NaN if either is NaN (as NumPy); integers use ``? :``."""
+        """C text of a min or max: NaN if either float is NaN (as NumPy); integers use ``? :``."""
         if DTYPES[e.dtype].kind == "f":
             return self.extreme(e)
         if e.dtype == "index" and self.d.types["index"] == "int":
@@ -284,7 +294,7 @@ class Expressions:
         return f"({sides} ? {self.number_of(e.a, _CHOICE)} : {self.number_of(e.b, _CHOICE)})"
 
     def extreme(self, e: Binary) -> str:
-        """min or max of floats by a helper, a cheaper one if an operand is constant."""
+        """C text of a min or max of floats: a helper call, of a cheaper helper if an operand is constant."""
         a, b = (e.b, e.a) if _number(e.a) is not None else (e.a, e.b)
         lanes = lanes_of(e)
         size = lanes * bits_of(e.dtype) // 8
@@ -295,7 +305,10 @@ class Expressions:
         return f"{name}({self(a)}, {self(b)})"
 
     def floor_divide(self, e: Binary, kind: str) -> str:
-        """``//`` or ``%`` of data, rounding toward minus infinity as NumPy."""
+        """C text of ``//`` or ``%`` of data, not indices, rounding toward minus infinity as NumPy.
+
+        kind: "f", "i" or "u"
+        """
         if kind != "f" and self.arith.nonzero(e.b) and self.arith.divides_plainly(e):
             return f"({self.number_of(e.a, _PRODUCT)} {_C.get(e.op, e.op)} {self.number_of(e.b, UNARY)})"
         of = "int" if kind == "i" and narrow(e.dtype) else "float32" if e.dtype in WIDENED else e.dtype
@@ -308,7 +321,7 @@ class Expressions:
         return text if e.op == "%" or isinstance(e.b, Const) else self.narrowed(e, text)  # the least number by -1
 
     def cast(self, e: Cast, outer: int) -> str:
-        """Type conversion: to integers toward zero, to bool by ``!= 0``."""
+        """C text of a type conversion: to integers toward zero, to bool by ``!= 0``."""
         lanes = lanes_of(e.a)
         if e.dtype == "bool":
             text = f"{self.number_of(e.a, _EQUAL + 1)} != 0"
@@ -326,7 +339,9 @@ class Expressions:
         return text if exact else self.round(e.dtype, text)
 
     def in_float(self, x: Expr, dtype: str) -> str:
-        """``x`` in float32 such that rounding it to narrow float ``dtype`` equals a single rounding of ``x``."""
+        """C text of ``x`` as a float32 that, rounded to the narrow float type ``dtype``, gives the same as rounding
+        ``x`` once.
+        """
         kind = DTYPES[x.dtype]
         if kind.kind == "f" and x.dtype != "float64":
             return self(x)
@@ -337,7 +352,7 @@ class Expressions:
         return f"(float){self.number_of(x, UNARY)}"
 
     def call(self, function: str, e: Expr, args: list[str]) -> str:
-        """Call of a library function on scalars or vectors.
+        """C text that calls a library function on scalars or vectors.
 
         On CPUs, vectors of 64 bytes go in halves: they are passed in one register or in two, depending on what caller
         and callee are compiled for, and a library may be compiled for another processor than the kernel.
@@ -349,12 +364,12 @@ class Expressions:
         return f"{name}({', '.join(args)})"
 
     def has_own(self, e: Call) -> bool:
-        """True if a function is printed as our own text instead of a library call."""
+        """True if the emitted text defines the function of ``e`` itself instead of calling a library."""
         t = self.target
         return e.fn in VECTOR_FUNCTIONS and e.dtype != "float64" and t.kind == "cpu" and not t.precise_math
 
     def own_function(self, e: Call) -> str:
-        """Call of a function defined in the emitted text."""
+        """C text that calls a math function whose definition is emitted too."""
         lanes = lanes_of(e)
         self.vector_type("float32", lanes)
         wide = self.may_widen and 4 * lanes > HALF_BYTES  # vectors of 64 bytes: compiled as its callers are
@@ -363,7 +378,7 @@ class Expressions:
         return f"{s.function(e.fn)}({self(e.args[0])})"
 
     def absolute(self, e: Call, outer: int) -> str:
-        """``abs`` of integers with ``abs(INT_MIN) == INT_MIN`` as NumPy; OpenCL's returns unsigned."""
+        """C text of ``abs`` of integers with ``abs(INT_MIN) == INT_MIN`` as NumPy; OpenCL's returns unsigned."""
         x, kind = e.args[0], DTYPES[e.dtype]
         if kind.kind == "u":
             return self(x, outer)
@@ -375,16 +390,16 @@ class Expressions:
         return f"{name}({self.number_of(x)})"
 
     def converted(self, lanes: int, new: str, old: str, text: str) -> str:
-        """Vector ``text`` converted from element type ``old`` to ``new``."""
+        """C text of the vector ``text`` converted from element type ``old`` to ``new``."""
         name = self._for_vectors("convert", lanes, new, [old])
         return f"{name}({text})" if name.startswith("tir_") else self._vector(self.d.convert, new, lanes, x=text)
 
     def splat(self, dtype: str, lanes: int, text: str) -> str:
-        """Vector with the scalar ``text`` in all lanes."""
+        """C text of a vector with the scalar ``text`` in all lanes."""
         return self._vector(self.d.splat, dtype, lanes, x=text)
 
     def chosen(self, dtype: str, lanes: int, mask: str, a: str, b: str) -> str:
-        """``mask ? a : b`` per lane."""
+        """C text of ``mask ? a : b`` per lane, for vectors of element type ``dtype``."""
         return self._vector(self.d.choose, dtype, lanes, mask=mask, a=a, b=b)
 
     def _vector(self, template: str, dtype: str, lanes: int, **parts: str) -> str:
@@ -393,7 +408,9 @@ class Expressions:
         return self.spelled(template, type=stem, lanes=many, **parts)
 
     def _for_vectors(self, function: str, lanes: int, result: str, given: list[str]) -> str:
-        """Name of ``function``'s vector variant, or of a helper that calls it on both halves."""
+        """Name of the vector variant of ``function``; that of a helper which calls it on both halves, for vectors of 64
+        bytes.
+        """
         kinds = [self.vector_type(t, lanes) for t in (result, *given)]
         name = f"convert_{kinds[0]}" if function == "convert" else function
         sizes = [lanes * bits_of(t) // 8 for t in (result, *given)]
@@ -409,13 +426,13 @@ class Expressions:
         return name
 
     def rounded(self, e: Cast, outer: int) -> str:
-        """Cast to a storage-only type such as bfloat16: the value is rounded, the C type stays float."""
+        """C text of a cast to a storage-only type such as bfloat16: the value is rounded, the C type stays float."""
         if e.dtype in WIDENED and e.dtype != e.a.dtype:
             return self.round(e.dtype, self(e.a))
         return self(e.a, outer)
 
     def round(self, dtype: str, value: str) -> str:
-        """Float ``value`` rounded to ``dtype``, as a float."""
+        """C text of the float ``value`` rounded to ``dtype``, as a float."""
         helpers = [f"tir_round_{dtype}"] if DTYPES[dtype].bits == 16 else [f"tir_to_{dtype}", f"tir_from_{dtype}"]
         for name in helpers:
             self.need(name)
@@ -425,13 +442,15 @@ class Expressions:
     # --- memory
 
     def held_in_float(self, b: Buffer) -> bool:
-        """True if elements of ``b`` are narrow floats kept widened in registers (rounded before they are stored
-        there).
+        """True if ``b`` is a register array whose elements, of a narrow float type, are declared as float; they are
+        rounded before stores.
         """
         return b.dtype in WIDENED and b.scope is Scope.REGISTER and b not in self.raw
 
     def word(self, dtype: str, lanes: int) -> str:
-        """Integer type by which CUDA moves vectors without a native type."""
+        """Integer vector type as which CUDA moves a vector that has no native type; "" for vectors with one, and other
+        languages.
+        """
         if self.d.family != "cuda" or lanes == 1 or (lanes <= 4 and dtype not in WIDENED):
             return ""
         return _WORDS[lanes * DTYPES[dtype].bits // 8]
@@ -450,13 +469,13 @@ class Expressions:
         return name
 
     def pack(self, dtype: str, lanes: int, items: list[str]) -> str:
-        """Vector built from scalar texts."""
+        """C text of a vector built from the scalar texts ``items``."""
         self.vector_type(dtype, lanes)
         kind = c_type(dtype, self.d)
         return self.d.pack.format(type=self.d.vector_names.get(kind, kind), lanes=lanes, items=", ".join(items))
 
     def load(self, e: Load) -> str:
-        """Load of one element or vector."""
+        """C text of a load of one element or vector, as a value for arithmetic (narrow floats widened to float)."""
         b, i = e.buffer, e.index[0]
         name = self.names.buffer(b)
         if isinstance(i, Ramp):
@@ -472,7 +491,9 @@ class Expressions:
         return f"({text} != 0)" if b.dtype == "bool" else text
 
     def rounded_for(self, b: Buffer, value: Expr) -> str:
-        """``value`` as stored to ``b``: rounded for memory of a narrow type, unrounded for registers."""
+        """C text of ``value`` as ``store`` takes it for ``b``: an exact float that the store rounds for memory of a
+        narrow float type, already rounded for registers that hold it as float.
+        """
         if b.dtype not in WIDENED:
             return self(value)
         if not self.held_in_float(b):
@@ -484,12 +505,12 @@ class Expressions:
         return self.round(b.dtype, self(value))
 
     def half_load(self, b: Buffer, i: Expr) -> str:
-        """Load of float16, widened to float."""
+        """C text of a load of one float16, widened to float."""
         name, space = self.names.buffer(b), self.d.space[b.scope]
         return self.spelled(self.d.half_load, name=name, i=self(i), space=space)
 
     def store(self, b: Buffer, i: Expr, value: str) -> str:
-        """Store of one element or vector, without the semicolon."""
+        """C text of a store of one element or vector, without the semicolon."""
         name = self.names.buffer(b)
         if isinstance(i, Ramp):
             return self.vector_store(b, i, value)
@@ -504,7 +525,7 @@ class Expressions:
         return f"{name}[{self(i)}] = {value}"
 
     def words(self, e: Pack) -> str:
-        """Narrow floats rounded and packed into 32-bit words: two of 16 bits or four of 8."""
+        """C text of narrow floats, rounded and packed into 32-bit words: two of 16 bits or four of 8 each."""
         each = 32 // DTYPES[e.dtype].bits
         given = [i.a if isinstance(i, Cast) and i.dtype == e.dtype else i for i in e.items]
         plain = [self.in_float(x, e.dtype) for x in given]
@@ -517,7 +538,9 @@ class Expressions:
         return words[0] if len(words) == 1 else f"make_{self.word(e.dtype, len(plain))}({', '.join(words)})"
 
     def as_it_is(self, b: Buffer, i: Expr, value: Load) -> str:
-        """Store of a narrow float that copies its bits unconverted; "" if source or destination is widened."""
+        """C text of an assignment that copies the bits of one narrow float; "" if either array is declared as float, or
+        for vectors.
+        """
         if b.dtype not in WIDENED or isinstance(i, Ramp) or b.lanes > 1 or value.buffer.lanes > 1:
             return ""
         if self.held_in_float(b) or self.held_in_float(value.buffer):
@@ -525,7 +548,9 @@ class Expressions:
         return f"{self.names.buffer(b)}[{self(i)}] = {self.names.buffer(value.buffer)}[{self(value.index[0])}]"
 
     def copy_async(self, s: Store) -> str:
-        """Asynchronous copy (cp.async) from global to shared memory; stores 0 where its condition is false."""
+        """C text of an asynchronous copy (cp.async) from global to shared memory; it stores 0 if the Store's condition
+        is false.
+        """
         source, cond = (s.value.a, s.value.cond) if isinstance(s.value, Select) else (s.value, None)
         assert isinstance(source, Load)
         lanes = s.index[0].lanes if isinstance(s.index[0], Ramp) else 1
@@ -540,7 +565,11 @@ class Expressions:
         return f"{name}({', '.join(ends)}{there})"
 
     def vector_access(self, b: Buffer, i: Ramp, *, const: bool) -> str:
-        """Vector in memory as an lvalue: through an aligned pointer if alignment is proved, else unaligned."""
+        """C lvalue of a vector in memory: through an aligned pointer if alignment is proved, else through an unaligned
+        type.
+
+        Raises LoweringError ``codegen.vector-storage`` for types without vector loads. const: the pointer is to const
+        """
         if (b.dtype in WIDENED and self.d.family != "cuda") or b.dtype == "bool":
             raise LoweringError(Problem("codegen.vector-storage", f"{b.name} is {b.dtype}: it has no vector loads yet",
                                         hint="do not vectorize accesses to floats of 16 or 8 bits"))  # fmt: skip
@@ -563,7 +592,9 @@ class Expressions:
         return f"vload{i.lanes}(0, {self.address(name, i.base)})"
 
     def picked(self, e: Pack) -> str | None:
-        """Vector whose lanes come from one or two vector loads and zeros (``picking``); None if it has no such form."""
+        """C text of a vector whose lanes come from one or two vector loads and zeros (``picking.picked``); None if
+        ``e`` has no such form.
+        """
         if not self.d.has_vectors or self.target.kind != "cpu":
             return None
         if len(e.items) == 16:
@@ -581,14 +612,14 @@ class Expressions:
         return self.pack(e.dtype, len(e.items), items + ["0.0f"] * found.after)
 
     def joined(self, dtype: str, lanes: int, halves: list[str]) -> str:
-        """Vector concatenated from two halves."""
+        """C text of a vector concatenated from two halves."""
         if self.d.family != "c":
             return self.pack(dtype, lanes, halves)
         self.vector_type(dtype, lanes)
         return f"__builtin_shufflevector({', '.join([*halves, *map(str, range(lanes))])})"
 
     def shuffled(self, found: Picked, lanes: int) -> str:
-        """Text of a ``Picked`` vector: shuffles of vector loads, then of zeros."""
+        """C text of a ``Picked`` vector in gcc's and clang's extensions: shuffles of vector loads, then of zeros."""
         widths = {p.width for p in found.parts}
         bases = list(dict.fromkeys(p.base for p in found.parts))
         width = widths.pop()
@@ -604,18 +635,18 @@ class Expressions:
         return shuffle(vectors, picks)
 
     def vector_store(self, b: Buffer, i: Ramp, value: str) -> str:
-        """Store of a whole vector."""
+        """C text of a store of a whole vector, without the semicolon."""
         if self.d.family == "opencl" and self.target.kind != "cpu" and not self.arith.is_multiple(i.base, i.lanes):
             return f"vstore{i.lanes}({value}, 0, {self.address(self.names.buffer(b), i.base)})"
         return f"{self.vector_access(b, i, const=False)} = {value}"
 
     def address(self, name: str, base: Expr) -> str:
-        """Pointer expression for element ``base`` of array ``name``."""
+        """C text of a pointer to element ``base`` of the array ``name``."""
         return name if isinstance(base, Const) and as_int(base) == 0 else f"{name} + {self(base, SUM)}"
 
 
 def _number(e: Expr) -> float | None:
-    """The constant in all lanes of ``e``; None if not constant or NaN."""
+    """The constant value, the same in all lanes, of ``e``; None if ``e`` is not constant, or NaN."""
     e = e.value if isinstance(e, Broadcast) else e
     value = rounded(e.value, e.dtype) if isinstance(e, Const) else math.nan
     return None if math.isnan(value) else value
@@ -629,18 +660,20 @@ if TYPE_CHECKING:
 
 
 def bits_of(dtype: str) -> int:
-    """Bits of a ``dtype`` element inside vectors."""
+    """Width in bits of a ``dtype`` element inside vectors: 32 for narrow floats, 64 for indices."""
     return DTYPES["float32" if dtype in WIDENED else "int64" if dtype == "index" else dtype].bits
 
 
 def choice(e: Select, out: Expressions) -> str:
-    """``mask ? a : b`` per lane; masks are signed integers as wide as the result."""
+    """C text of a Select on vectors, ``mask ? a : b`` per lane; masks are signed integers as wide as the result's
+    lanes.
+    """
     chosen = mask(e.cond, bits_of(e.dtype), out)
     return out.chosen(e.dtype, lanes_of(e), chosen, out.number_of(e.a, 3), out.number_of(e.b, 3))
 
 
 def mask(e: Expr, bits: int, out: Expressions) -> str:
-    """Vector condition as signed integers of ``bits`` bits: -1 true, 0 false."""
+    """C text of a vector condition as signed integers of ``bits`` bits per lane: -1 true, 0 false."""
     lanes = lanes_of(e)
     match e:
         case Binary(op="and" | "or"):

@@ -64,7 +64,10 @@ _FLOAT8 = {
 
 
 def _float8(text: str, kind: str) -> dict[str, str]:
-    """float8 helper text per language family; CUDA's uses its conversion instructions."""
+    """{language family: text of a float8 helper}; CUDA's uses its conversion instructions.
+
+    text: template;  kind: "e4m3" or "e5m2" format
+    """
     whole = re.sub(r"[A-Z]{3,}", lambda word: {"KIND": kind, **_FLOAT8[kind]}.get(word[0], word[0]), text)
     return {"cuda": whole, "opencl": re.sub(r"#if.*?#else\n|#endif\n", "", whole, flags=re.DOTALL)}
 
@@ -96,7 +99,7 @@ _FLOAT_QUOTIENTS = {
 
 
 def _float_quotient(stem: str, bits: int) -> dict[str, str]:
-    """Text of float ``//`` or ``%`` per language family."""
+    """{language family: text of the helper for float ``//`` or ``%``}."""
     kind, f, half = ("float", "f", "0.5f") if bits == 32 else ("double", "", "0.5")
     text = f"{{i}}{kind} tir_{stem}_float{bits}({kind} a, {kind} b) {{{{\n{_FLOAT_QUOTIENTS[stem]}\n}}}}"
     text = text.replace("TYPE", kind).replace("HALF", half)
@@ -107,7 +110,10 @@ def _float_quotient(stem: str, bits: int) -> dict[str, str]:
 # What is converted to a float of 16 or 8 bits by way of float32 is rounded to odd there: the last digit is odd where
 # some were cut off, so that the second rounding has the answer of one alone.
 def _odd_whole(name: str, kind: str, end: str, most: str) -> str:
-    """Text of a 64-bit integer to float32 conversion with round-to-odd, to avoid double rounding."""
+    """Text of a helper that converts a 64-bit integer to float32 with round-to-odd, to avoid double rounding.
+
+    end: first float beyond the integer type;  most: the type's largest integer
+    """
     far = "back > x" if kind == "{ul}" else "(x < 0 ? back < x : back > x)"
     return (
         f"{{i}}float {name}({kind} x) {{{{\n  const float y = (float)x;\n"
@@ -185,7 +191,7 @@ HELPERS: dict[str, Any] = {
 
 
 def helper_text(name: str, dialect: Dialect) -> str:
-    """The definition of a helper function or type."""
+    """The definition of the helper function or type ``name`` in a language; raises KeyError for unknown names."""
     if dialect.family == "c" and (found := c_text.helper(name)) is not None:
         return found
     if name.endswith("u") and name[:-1][-1].isdigit():
@@ -331,7 +337,7 @@ def hopper_text(name: str) -> str | None:
 
 
 def _pixels_text(several: bool) -> str:
-    """TMA im2col copy function, for one block or multicast to a cluster."""
+    """Text of the helper for TMA im2col copies, to one block or (``several``) multicast to a cluster."""
     mask, first = (", int mask", 4) if several else ("", 3)
     name = "tir_tma_im2col_multicast" if several else "tir_tma_im2col"
     at = ", ".join(f"%{first + n}" for n in range(4))

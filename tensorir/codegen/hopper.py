@@ -38,10 +38,10 @@ def product_registers(body: Stmt) -> tuple[set[Buffer], set[Buffer]]:
 
 
 def order_lines(s: Stmt, expr: Expressions, sums: Sequence[Buffer], given: Sequence[Buffer]) -> list[str]:
-    """Lines for a fence, commit or wait of asynchronous work.
+    """Lines for the fence, commit or wait ``s`` of asynchronous work.
 
-    sums, given: registers of warpgroup products declared here. Compilers do not know what these instructions access;
-    empty asm statements on the registers keep accesses on their side.
+    sums, given: accumulators and register operands of wgmma instructions declared here. Compilers do not know what
+                 these instructions access: empty asm statements on the registers keep accesses before or after them
     """
     line = _order_line(s, expr)
     if isinstance(s, Fence) and s.of == "products":
@@ -81,12 +81,14 @@ def _order_line(s: Stmt, expr: Expressions) -> str:
 
 
 def barrier(b: Buffer, index: tuple[Expr, ...], expr: Expressions) -> str:
-    """Address of an mbarrier."""
+    """C text of the address of the mbarrier ``b[index]``."""
     return f"&{expr.names.buffer(b)}[{expr(index[0])}]"
 
 
 def init_lines(s: InitBarriers, expr: Expressions) -> list[str]:
-    """Lines by which one thread initializes mbarriers and all threads synchronize."""
+    """Lines by which one thread initializes mbarriers and makes them visible; the block's barrier follows
+    separately.
+    """
     expr.need("tir_barrier_init")
     expr.need("tir_barriers_ready")
     name, count = expr.names.buffer(s.buffer), as_int(s.buffer.shape[0])
@@ -99,7 +101,9 @@ def init_lines(s: InitBarriers, expr: Expressions) -> list[str]:
 
 
 def registers_line(r: Role, threads: int, expr: Expressions) -> list[str]:
-    """``setmaxnreg`` line for a role: it takes or releases registers."""
+    """The line by which a role's warps take or release registers (``setmaxnreg``); [] if they keep those assigned at
+    launch.
+    """
     begins = first_registers(threads)
     if r.registers in (0, begins):
         return []

@@ -24,7 +24,10 @@ GUARD = "TIR_EMULATED"
 
 
 def instruction_lines(call: IntrinCall, expr: Expressions) -> list[str]:
-    """Lines of one instruction call; the template fields are documented in ``intrin/intrin.py``."""
+    """Lines of one call of a hardware instruction; the fields of its template are documented in ``intrin/intrin.py``.
+
+    Raises LoweringError if the instruction has no text for the language, or cannot address its operands.
+    """
     intrin = call.intrin
     text = intrin.text_for(expr.target)
     if text is None:
@@ -53,7 +56,11 @@ def instruction_lines(call: IntrinCall, expr: Expressions) -> list[str]:
 
 
 def _field(kind: str, tile: Buffer, r: Region, expr: Expressions, *, const: bool) -> str:
-    """Text for one template field of an operand: address, value, vector, stride or address space."""
+    """Text that replaces the template field ``kind`` of an operand: its address, value, vector, row stride or address
+    space.
+
+    tile: the operand as declared;  r: the region of memory that it is in this call
+    """
     first = r.first[0]
     if kind == "_space":
         return expr.d.space[r.buffer.scope]
@@ -67,7 +74,9 @@ def _field(kind: str, tile: Buffer, r: Region, expr: Expressions, *, const: bool
 
 
 def _told(kind: str, tile: Buffer, r: Region, call: IntrinCall, expr: Expressions) -> str:
-    """Text for a whole-tile operand: its tensor-map coordinates or shared-memory descriptor."""
+    """Text that replaces the template field ``kind`` of an operand passed as a whole tile: tensor map, coordinates in
+    it, or shared-memory descriptor.
+    """
     if kind == "_map":
         return expr.maps[map_key(call, r, expr.rounded_tiles)].name
     if kind == "_at":
@@ -80,7 +89,11 @@ def _told(kind: str, tile: Buffer, r: Region, call: IntrinCall, expr: Expression
 
 
 def map_key(call: IntrinCall, source: Region, rounded: Set[Buffer]) -> MapKey:
-    """Tensor map key: array, shape, box, steps, im2col corners, swizzle and element type."""
+    """Key of the tensor map for one copy: (array, (shape, box, steps, im2col corners lower and upper), swizzle, element
+    type).
+
+    source: the global region that is copied;  rounded: tiles whose elements the copy rounds to tf32
+    """
     tile = next(r for t, r in zip(call.intrin.operands, call.operands, strict=True) if is_described(call, t))
     dtype = "tfloat32" if tile.buffer in rounded else source.buffer.dtype
     steps: tuple[int, ...] = source.steps
@@ -92,7 +105,7 @@ def map_key(call: IntrinCall, source: Region, rounded: Set[Buffer]) -> MapKey:
 
 
 def rounded_tiles(body: Stmt) -> frozenset[Buffer]:
-    """float32 shared arrays read only by tf32 products.
+    """Shared float32 arrays read only by tf32 products, so that copies may round them to tf32.
 
     ``wgmma`` truncates elements to their upper 19 bits, a biased error. The TMA copy rounds to nearest instead
     (CUtensorMapDataType TFLOAT32), as in CUTLASS's kernels.
@@ -108,7 +121,7 @@ def rounded_tiles(body: Stmt) -> frozenset[Buffer]:
 
 
 def tensor_maps(body: Stmt, names: Names, rounded: Set[Buffer] = frozenset()) -> dict[MapKey, TensorMap]:
-    """Tensor maps needed by the tile copies of a kernel, by key.
+    """{key (``map_key``): tensor map} for the tile copies of a kernel, one per distinct key.
 
     A tile of N elements with step s needs a box of N * s elements (CUDA driver API, cuTensorMapEncodeTiled).
     """
@@ -124,12 +137,18 @@ def tensor_maps(body: Stmt, names: Names, rounded: Set[Buffer] = frozenset()) ->
 
 
 def aligned_tiles(call: IntrinCall) -> list[Buffer]:
-    """Shared arrays of whole tiles whose swizzle depends on the address and needs alignment."""
+    """Shared arrays that the instruction accesses by tensor map or descriptor: their swizzle depends on the address, so
+    that they need alignment.
+    """
     return [r.buffer for t, r in zip(call.intrin.operands, call.operands, strict=True) if is_described(call, t)]
 
 
 def _check(call: IntrinCall, tile: Buffer, r: Region, expr: Expressions, wanted: set[str]) -> None:
-    """Raise an error for a tile that the instruction cannot address; its memory position is known only now."""
+    """Raise LoweringError for an operand that the instruction cannot address: stride, alignment; known only after
+    lowering.
+
+    wanted: fields of the instruction's template
+    """
     name = f"{tile.name} of {call.intrin.name}, a tile of {r.buffer.name},"
     by_lane = call.intrin.by_warp or call.intrin.maps  # lowering has seen to it that each lane has its part
     if not by_lane and tile.dims[-1] > 1 and r.strides[-1] != 1:
@@ -148,12 +167,14 @@ def _check(call: IntrinCall, tile: Buffer, r: Region, expr: Expressions, wanted:
 
 
 def guarded(prelude: str) -> str:
-    """``prelude`` inside ``#if`` for devices only; the emulator has functions of its own."""
+    """``prelude`` inside ``#ifndef`` for devices only, unless it is so already; the emulator has functions in its
+    place.
+    """
     return prelude if GUARD in prelude else f"#ifndef {GUARD}\n{prelude}\n#endif"
 
 
 def _function(prelude: str) -> str:
-    """Name of the first function that a prelude defines, to share it between instructions."""
+    """Name of the first function that a prelude defines, "" if none; instructions with the same name share the text."""
     found = re.search(r"(\w+)\s*\(", re.sub(r"__\w+__\s*\(.*?\)", "", prelude))
     return found[1] if found else ""
 

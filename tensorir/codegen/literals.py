@@ -11,7 +11,7 @@ from tensorir.ir.tree import Const
 
 
 def literal(e: Const, d: Dialect) -> str:
-    """C literal of the constant's type."""
+    """C literal of the constant's value and type, or an expression for infinities and NaN."""
     if DTYPES[e.dtype].kind == "f":
         value = rounded(e.value, e.dtype)
         kind = "float64" if e.dtype == "float64" else "float32"
@@ -35,7 +35,7 @@ def literal(e: Const, d: Dialect) -> str:
 
 
 def _float32(value: float) -> str:
-    """The shortest decimal that reads back as the same float32."""
+    """The shortest decimal text that reads back as the same float32."""
     exact = struct.unpack("f", struct.pack("f", value))[0] if abs(value) < 3.5e38 else value
     for digits in range(1, 18):
         text = f"{exact:.{digits}g}"

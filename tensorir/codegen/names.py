@@ -55,7 +55,7 @@ def identifier(name: str) -> str:
 
 
 def names_of_constants(constants: Iterable[Buffer]) -> dict[Buffer, str]:
-    """C name of each constant buffer, with a suffix that sets it apart from functions and kernels."""
+    """{constant buffer: C name}, with a suffix that sets it apart from names of functions and kernels."""
     found: dict[Buffer, str] = {}
     for b in constants:
         base, n = identifier(f"{identifier(b.name)[:54]}_const"), 1  # of "_" no keyword __const
@@ -90,7 +90,10 @@ class Names:
         return self._of[v]
 
     def nest(self, s: Stmt, above: frozenset[str]) -> None:
-        """Assign names to all loops and Lets under ``s``; variables in disjoint scopes may share one."""
+        """Assign names to all loops and Lets under ``s``; variables in disjoint scopes may share one.
+
+        above: names used in scopes that enclose ``s``
+        """
         if isinstance(s, Loop | Let):
             busy, inside = set(self._taken | above), set(above)
             bound = [s]

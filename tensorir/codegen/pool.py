@@ -24,5 +24,7 @@ PROLOGUE = """\
 
 @cache
 def pool_text() -> str:
-    """C source of ``tir_run`` and its pool of threads, which sleep between calls."""
+    """C source of the function ``tir_run``, which runs a kernel's blocks, and of its pool of threads, which sleep
+    between calls.
+    """
     return files("tensorir.codegen").joinpath("pool.c").read_text(encoding="utf-8")

@@ -13,8 +13,8 @@ _WORD = re.compile(r"\w+")
 
 
 def called(helpers: Mapping[str, str], bodies: Iterable[str]) -> dict[str, str]:
-    """Return the ``helpers`` that ``bodies`` name, directly or through other helpers; plus any whose key is no word of
-    its text (instruction preludes).
+    """Return the entries of ``helpers`` that ``bodies`` name, directly or through other helpers; also all whose key is
+    no word of their text (instruction preludes).
 
     Printing records helpers eagerly, some for expressions later replaced by shorter forms.
     """
@@ -32,7 +32,7 @@ def called(helpers: Mapping[str, str], bodies: Iterable[str]) -> dict[str, str]:
 
 
 def preamble(helpers: Mapping[str, str]) -> list[str]:
-    """Return the texts of ``helpers`` (name to definition) in dependency order.
+    """Return the texts of ``helpers`` (name to definition), each after those that it uses.
 
     Those replaced by the emulator's functions come first, in one ``#if`` group.
     """
@@ -59,7 +59,7 @@ def _ordered(helpers: Mapping[str, str]) -> Iterator[str]:
 
 
 def device_only(text: str) -> str | None:
-    """Content of a text that is one ``#if`` group for devices; None for other texts."""
+    """Content of ``text`` if it is one ``#if`` group for devices only; None for other texts."""
     found = _OPENS.match(text)
     if found is None or not text.endswith(_CLOSES):
         return None
@@ -68,7 +68,9 @@ def device_only(text: str) -> str | None:
 
 
 def left_of(group: str, known: Sequence[str]) -> str | None:
-    """Rest of a device-only group after removing definitions found in ``known``; None if ``group`` is none."""
+    """Rest of a device-only ``#if`` group after removing definitions in ``known``; None if ``group`` is no such
+    group.
+    """
     left = device_only(group)
     if left is None:
         return None

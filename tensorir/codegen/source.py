@@ -23,12 +23,12 @@ AVX512 = ("avx512f", "avx512bw", "avx512dq", "avx512vl")
 class Param(Shown):
     """One parameter of a generated program.
 
-    role:  "input" and "output" are the user's arrays, "workspace" is a global buffer that the runtime
-           allocates, "constant" one whose contents (``data``, little-endian bytes) ship with the program,
-           "scalar" a value passed by copy (shape ``()``; with ``data`` it is fixed), "dim" an extent that a launch
-           reads from the shapes of its arrays, and passes by copy
+    role:  "input" and "output" are the user's arrays, "workspace" is a global buffer that the runtime allocates,
+           "constant" one whose contents (``data``, little-endian bytes) ship with the program, "scalar" a value passed
+           by copy (shape ``()``; with ``data`` it is fixed), "dim" an extent that a launch reads from the shapes of its
+           arrays, and passes by copy
     shape: ints, or expressions of dims as text
-    align: bytes to which the kernel assumes the address to be aligned
+    align: bytes of which the kernel assumes the address to be a multiple
     """
 
     name: str
@@ -45,13 +45,14 @@ class TensorMap(Shown):
     """A kernel argument by value that describes TMA tiles of an array (CUtensorMap).
 
     name:    of the kernel's argument;  array: the Param whose address it holds
-    dtype:   of the array; "tfloat32" where it is float32 and its elements are rounded as they are copied
-    shape:   of the array, row-major, outermost first;  box: its elements among which a tile is, in the same order
+    dtype:   of the array; "tfloat32" for a float32 array whose elements the copy rounds to tf32
+    shape:   of the array, row-major, outermost first;  box: extents of a tile, its skipped elements included, in the
+             same order
     swizzle: bytes of a row of the tile within which pieces of 16 bytes are permuted: 128, 64, 32, or 0 for none
-    steps:   every so many-th element of the box is one of the tile, the first one and on (elementStrides); () for all
-    lower, upper: of an image (n, h, w, c) that is gone through pixel by pixel (im2col mode): row and column of the
-             first pixel, and how far from the image's last ones the last pixel may be. ``box`` is so many pixels and
-             channels then, ``steps`` from one pixel to the next. () where tiles are boxes
+    steps:   per dimension: distance of elements that the copy takes from the box (elementStrides); () for all elements
+    lower, upper: of an image (n, h, w, c) copied pixel by pixel (im2col mode): row and column of the first pixel, and
+                  distance of the last pixel from the image's last one. ``box`` is (pixels, channels) then, ``steps``
+                  from one pixel to the next. () for tiles that are boxes
     """
 
     name: str
@@ -74,11 +75,10 @@ MOST_ON_STACK = 16 << 10
 class KernelLaunch(Shown):
     """One kernel of a Source with its launch: ``grid`` blocks of ``block`` threads, both (x, y, z).
 
-    args are names of Params, or of ``maps``, in the order of the kernel's signature.
-
-    once: depends on some inputs only and leaves its results in workspace that nobody else writes, so that one run
-          serves all launches on the same inputs (packing of weights)
-    cluster: blocks that run at the same time, neighbours along x; a grid has whole ones
+    args:    names of Params, or of ``maps``, in the order of the kernel's signature
+    once:    True if it depends on some inputs only and its results stay in workspace that no other kernel writes, so
+             that one run serves all launches on the same inputs (packing of weights)
+    cluster: blocks per thread-block cluster, along x; the grid's x is a multiple of it
     """
 
     name: str
@@ -97,13 +97,13 @@ class KernelLaunch(Shown):
 
     @property
     def params(self) -> tuple[str, ...]:
-        """Names of the Params passed, in order; for a tensor map, its array."""
+        """Names of the Params that the kernel's arguments refer to, in their order; for a tensor map, its array's."""
         arrays = {m.name: m.array for m in self.maps}
         return tuple(arrays.get(a, a) for a in self.args)
 
 
 def _slice_text(part: Sequence[int]) -> str:
-    """A slice in Python's notation."""
+    """A slice, given as (start, stop, step), in Python's notation: "3", "0:8:2"; ":" for ()."""
     if not part:
         return ":"
     start, stop, step = part
@@ -115,9 +115,9 @@ def _slice_text(part: Sequence[int]) -> str:
 @travels
 @dataclass(frozen=True, repr=False)
 class GatherRange(Shown):
-    """Every element of input ``param`` must satisfy ``0 <= value < limit`` (it indexes ``into``); checked at launch.
+    """Launch-time check: every element of input ``param`` must satisfy ``0 <= value < limit``, as it indexes ``into``.
 
-    part: the elements of which that holds: for each dimension start, stop and step of a slice, or () for all of it
+    part: the elements that are checked: (start, stop, step) of a slice per dimension, or () for all
     """
 
     param: str
@@ -134,8 +134,8 @@ class GatherRange(Shown):
 @travels
 @dataclass(frozen=True, repr=False)
 class SegmentRange(Shown):
-    """Launch-time check of segment offsets: along dimension ``along``, ``param`` grows by 0 to ``most`` per element
-    (``axis`` has that many terms).
+    """Launch-time check of segment offsets: along dimension ``along``, ``param`` increases by 0 to ``most`` from one
+    element to the next, as the reduction axis ``axis`` has that many terms.
     """
 
     param: str
@@ -147,10 +147,11 @@ class SegmentRange(Shown):
 @travels
 @dataclass(frozen=True, repr=False)
 class UniquePlaces(Shown):
-    """Launch-time check that all terms of scatter ``into`` have distinct targets.
+    """Launch-time check that all terms of a scatter into the array ``into`` have distinct targets.
 
-    domain: extents of its axes;  index: for each dimension of the cells an input, or "" for the axis itself, and the
-    numbers of the axes at which it is read, -1 - c for a constant place c;  shape: extents of the cells
+    domain: extents of the scatter's axes;  shape: extents of the target cells
+    index:  per dimension of the cells: (name of an input, numbers of the axes at which it is read; -1 - c for a
+            constant index c), or ("", (number,)) for an axis itself
     """
 
     into: str
@@ -162,9 +163,9 @@ class UniquePlaces(Shown):
 @travels
 @dataclass(frozen=True, repr=False)
 class Assumed(Shown):
-    """An unchecked promise by the caller: ``low <= element < high``; None for no bound.
+    """An unchecked promise by the caller on input ``param``: ``low <= element < high``, None for no bound.
 
-    align: bytes of which its address is a multiple, 0 for no promise; ``Param.align`` holds it too, and is checked
+    align: bytes of which its address is a multiple, 0 for no promise; ``Param.align`` repeats it for a check at launch
     """
 
     param: str
@@ -176,7 +177,7 @@ class Assumed(Shown):
 @travels
 @dataclass(frozen=True, repr=False)
 class DimRange(Shown):
-    """Range of a launch-time extent: ``low <= extent <= high``."""
+    """Launch-time check of a symbolic dim: ``low <= extent <= high``."""
 
     name: str
     low: int
@@ -188,7 +189,7 @@ class DimRange(Shown):
 class Source(Shown):
     """Generated (or edited) text of a whole program, with parameters and launches.
 
-    language: "opencl", "cuda" or "hip"
+    language: "opencl", "cuda", "hip" or "c"
     params:   in signature order for the user: inputs, outputs; then workspace and constants
     kernels:  in launch order
     instructions: names of the hardware instructions (``intrin/``) in the text
@@ -236,7 +237,7 @@ class Source(Shown):
 
     @property
     def prepackable(self) -> tuple[Param, ...]:
-        """Inputs and fixed inputs read by ``once`` kernels only: once they are fixed, those kernels need not
+        """Inputs and fixed inputs that only ``once`` kernels read: while these do not change, those kernels need not
         run again.
         """
         each = {a for k in self.kernels if not k.once for a in k.params}
@@ -244,7 +245,7 @@ class Source(Shown):
 
     @property
     def made_early(self) -> tuple[KernelLaunch, ...]:
-        """``once`` kernels that read no user array, only constants and fixed inputs."""
+        """``once`` kernels that depend on constants and fixed inputs only, on no array that a call passes."""
         late = {p.name for p in self.inputs}
         workspace = {p.name for p in self.params if p.role == "workspace"}
         once = [k for k in self.kernels if k.once]
@@ -261,14 +262,17 @@ class Source(Shown):
         )
 
     def fixed(self, values: Mapping[str, bytes]) -> Source:
-        """This Source with inputs replaced by constants (``values``: little-endian, row-major bytes)."""
+        """Copy with inputs replaced by constants.
+
+        values: {input name: its elements as little-endian, row-major bytes}
+        """
         params = [replace(p, role="constant", data=values[p.name]) if p.name in values else p for p in self.params]
         gathers = tuple(g for g in self.gathers if g.param not in values)
         segments = tuple(s for s in self.segments if s.param not in values)
         return replace(self, params=tuple(params), gathers=gathers, segments=segments)
 
     def at(self, dims: Mapping[str, int]) -> Source:
-        """This Source at given dims: shapes and grids become ints, the text stays."""
+        """Copy at given values of symbolic dims: shapes and grids become ints, the text stays."""
 
         def fixed(p: Param) -> Param:
             if p.role == "dim":

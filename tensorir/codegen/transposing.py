@@ -20,7 +20,7 @@ from tensorir.ir.words import SIDES
 
 @dataclass(frozen=True)
 class Across:
-    """A loop that reads columns of a register tile: ``rows`` rows of ``buffer``, ``pitch`` elements apart, from index
+    """A loop that reads columns of a register tile: ``rows`` rows of ``buffer``, ``pitch`` elements apart, first index
     ``form``.
     """
 
@@ -46,17 +46,17 @@ class Across:
 
     @property
     def columns(self) -> int:
-        """Number of columns transposed: the loop's extent rounded up to ``side``."""
+        """Number of columns transposed: the loop's number of iterations rounded up to a multiple of ``side``."""
         return -(-as_int(self.loop.extent) // self.side) * self.side
 
     def reading(self, columns: Buffer) -> Stmt:
-        """The loop's body with its vectors loaded from the transposed ``columns``, where they are contiguous."""
+        """The loop's body, its vectors loaded from the transposed array ``columns``, in which they are contiguous."""
         at = Ramp(self.loop.var * self.rows, self.rows, "index")
         body: Stmt = _Replace(self.pack, Load(columns, (at,), self.pack.dtype))(self.loop.body)
         return body
 
     def made(self) -> Buffer:
-        """The register buffer of the transposed tile, from which ``reading`` loads."""
+        """A new register array for the transposed tile, from which ``reading`` loads."""
         size = const(self.rows * self.columns, "index")
         return Buffer(f"{self.buffer.name}_across", (size,), self.buffer.dtype, Scope.REGISTER)
 
@@ -102,7 +102,11 @@ def across(loop: Loop, arith: Arith, widest: int = SIDES[0]) -> Across | None:
 
 
 def _network(side: int, mix: _Mix, inline: str, long: str) -> str:
-    """C function that transposes ``side`` rows by a shuffle network: pairs of lanes, pairs of pairs, halves."""
+    """C function that transposes ``side`` rows of ``side`` floats by a shuffle network: pairs of lanes, pairs of pairs,
+    halves.
+
+    mix: function that prints a shuffle of two vectors
+    """
     kind, rows = f"float{side}", [f"r{k}" for k in range(side)]
     lines = [f"const {kind} {r} = *(const {kind} *)(from + {k} * pitch);" for k, r in enumerate(rows)]
     pairs = [(k, k + 1) for k in range(0, side, 2)]

@@ -20,7 +20,7 @@ _MAGIC = "12582912.0f"
 
 @dataclass(frozen=True)
 class Spelling:
-    """A dialect's spelling of operations on float32 scalars (``lanes`` 1) or vectors.
+    """A dialect's spelling of operations on float32 scalars (``lanes`` 1) or vectors; methods take and return C text.
 
     inline: prefix of function definitions;  start: prefix of their names
     """
@@ -32,38 +32,38 @@ class Spelling:
 
     @property
     def floats(self) -> str:
-        """Type of arguments and results."""
+        """C type of arguments and results: float, or a vector of ``lanes`` floats."""
         return self._vector("float") if self.lanes > 1 else self.d.types["float32"]
 
     @property
     def bits(self) -> str:
-        """Unsigned integer type of the same width."""
+        """C type of unsigned 32-bit integers, with as many lanes as ``floats``."""
         return self._vector("uint") if self.lanes > 1 else self.d.types["uint32"]
 
     def function(self, name: str) -> str:
-        """C name of a function of this module."""
+        """C name of the function ``name`` of ``VECTOR_FUNCTIONS`` for this type."""
         return f"{self.start}_{name}_{self.floats}"
 
     def choose(self, mask: str, a: str, b: str) -> str:
-        """``mask ? a : b`` per lane."""
+        """C text of ``mask ? a : b`` per lane."""
         if self.lanes == 1:
             return f"({mask}) ? {a} : {b}" if "&" in mask else f"{mask} ? {a} : {b}"
         return self.d.choose.format(type="float", lanes=self.lanes, mask=mask, a=a, b=b)
 
     def of_bits(self, x: str) -> str:
-        """``x`` reinterpreted as floats."""
+        """C text of the unsigned integers ``x`` reinterpreted as floats."""
         if self.lanes == 1 and self.d.casts:
             return self.d.casts["uint32", "float32"].format(x=x)
         return self.d.reinterpret.format(type="float", lanes=self._many, x=x)
 
     def bits_of(self, x: str) -> str:
-        """Floats ``x`` reinterpreted as unsigned integers."""
+        """C text of the floats ``x`` reinterpreted as unsigned integers."""
         if self.lanes == 1 and self.d.casts:
             return self.d.casts["float32", "uint32"].format(x=x)
         return self.d.reinterpret.format(type="uint", lanes=self._many, x=x)
 
     def all(self, x: str) -> str:
-        """Scalar ``x`` broadcast to every lane."""
+        """C text of the scalar ``x`` broadcast to every lane."""
         return x if self.lanes == 1 else self.d.splat.format(type="float", lanes=self.lanes, x=x)
 
     @property
@@ -75,7 +75,7 @@ class Spelling:
 
 
 def vector_function(name: str, s: Spelling) -> dict[str, str]:
-    """Return {name: text} of the function ``name`` of ``VECTOR_FUNCTIONS`` and those that it calls."""
+    """Return {C name: definition} of the function ``name`` of ``VECTOR_FUNCTIONS`` and of those that it calls."""
     needs, said, body = _BODIES[name]
     out: dict[str, str] = {}
     for needed in needs:
@@ -87,7 +87,7 @@ def vector_function(name: str, s: Spelling) -> dict[str, str]:
 
 
 def _horner(x: str, coefficients: tuple[str, ...]) -> str:
-    """C expression of a polynomial in Horner form; coefficients from the constant term up."""
+    """C text of a polynomial in Horner form; coefficients from the constant term up."""
     text = coefficients[-1]
     for c in reversed(coefficients[:-1]):
         text = f"{f'({text})' if ' ' in text else text} * {x} {'-' if c[0] == '-' else '+'} {c.lstrip('-')}"
@@ -95,14 +95,14 @@ def _horner(x: str, coefficients: tuple[str, ...]) -> str:
 
 
 def _scaled(s: Spelling, y: str) -> str:
-    """C expression ``y * 2**k`` with ``n`` = k + 254: in two factors, so that subnormal and overflowing results are
-    right.
+    """C text of ``y * 2**k``, where the variable ``n`` holds k + 254: in two factors, so that subnormal and overflowing
+    results are right.
     """
     return f"{y} * {s.of_bits('(n >> 1) << 23')} * {s.of_bits('(n - (n >> 1)) << 23')}"
 
 
 def _clamped(s: Spelling, low: str, high: str) -> list[str]:
-    """Lines that clamp ``x`` to arguments with results 0 and infinity; NaN stays."""
+    """C lines that set ``t`` to ``x`` clamped to ``low`` and ``high``, whose results are 0 and infinity; NaN stays."""
     return [
         f"const {s.floats} low = {s.all(low)}, high = {s.all(high)};",
         f"{s.floats} t = {s.choose('x < low', 'low', 'x')};",
@@ -153,8 +153,8 @@ def _exp2(s: Spelling) -> list[str]:
 
 
 def _log1p_of_rest(s: Spelling) -> list[str]:
-    """Lines that decompose ``x = 2**m * (1 + f)``, f in [sqrt(1/2) - 1, sqrt(2) - 1], and set ``y`` = log(1 +
-    f) - f.
+    """C lines that decompose ``x = 2**m * (1 + f)``, f in [sqrt(1/2) - 1, sqrt(2) - 1], and set ``y`` = log(1 + f)
+    - f.
     """
     f = s.floats
     return [
@@ -168,7 +168,7 @@ def _log1p_of_rest(s: Spelling) -> list[str]:
 
 
 def _end_of_log(s: Spelling) -> list[str]:
-    """Lines that select ``y`` for positive numbers, the limits at 0 and infinity, and NaN otherwise."""
+    """C lines that return ``y`` for positive finite ``x``, the limits at 0 and infinity, and NaN otherwise."""
     outside = s.choose("x == 0.0f", s.all("-INFINITY"), s.all("NAN"))
     return [
         f"const {s.floats} outside = {s.choose('x > 0.0f', 'x', f'({outside})')};",
@@ -252,7 +252,7 @@ _LARGE_ANGLE = "100000.0f"
 
 
 def _sin(s: Spelling, turn: int = 0) -> list[str]:
-    """Lines for sin(x + turn * pi / 2)."""
+    """C lines of the function sin(x + turn * pi / 2): sine for turn 0, cosine for 1."""
     f, u = s.floats, s.bits
     first, second, third, fourth, fifth, rest = _PI_HALVES
     sign = "((q & 2u) << 30)" + ("" if turn else f" ^ ({s.bits_of('x')} & 0x80000000u)")
@@ -280,7 +280,7 @@ def _cos(s: Spelling) -> list[str]:
 
 
 def _large_lanes(s: Spelling, name: str) -> list[str]:
-    """Lines that call the library's function for lanes too large for argument reduction, if any."""
+    """C lines that call the library's function for lanes whose ``x`` is too large for argument reduction."""
     call = s.d.functions[name][0]
     if s.lanes == 1:
         return [f"if (a > {_LARGE_ANGLE}) y = {call}(x);"]

@@ -16,7 +16,7 @@ _OF_BITS = {"float16": "tir_of_bits_float16", "bfloat16": "tir_from_bfloat16"}
 
 
 def shift_helper(op: str, dtype: str, d: Dialect) -> tuple[str, str]:
-    """(name, text) of a shift by any count, as NumPy: counts beyond the width give 0 or the sign."""
+    """(C name, C text) of a function that shifts by any count, as NumPy: counts beyond the width give 0 or the sign."""
     kind, bits, name = d.types[dtype], DTYPES[dtype].bits, f"tir_sh{'l' if op == '<<' else 'r'}_{dtype}"
     few = f"({d.types[f'uint{bits}']})b < {bits}"
     if op == ">>":
@@ -45,7 +45,7 @@ def narrow(dtype: str) -> bool:
 
 
 def quotient_helper(op: str, dtype: str, d: Dialect) -> tuple[str, str]:
-    """(name, text) of ``//`` or ``%`` with a divisor that may be 0; the result is 0 then, as NumPy's."""
+    """(C name, C text) of a function for ``//`` or ``%`` whose divisor may be 0; the result is 0 then, as NumPy's."""
     stem = "floordiv" if op == "//" else "mod"
     if DTYPES[dtype].kind == "u":
         kind = "uint32" if narrow(dtype) else dtype
@@ -58,7 +58,7 @@ def quotient_helper(op: str, dtype: str, d: Dialect) -> tuple[str, str]:
 
 
 def power_helper(dtype: str, d: Dialect) -> tuple[str, str]:
-    """(name, text) of an integer power that wraps around, as NumPy's."""
+    """(C name, C text) of a function for integer powers that wrap around, as NumPy's."""
     name, kind = f"tir_power_{dtype}", d.types[dtype]
     negative = _NEGATIVE.format(kind=kind) if DTYPES[dtype].kind == "i" else ""
     wide = d.types["uint32" if narrow(dtype) else unsigned(dtype)]
@@ -66,19 +66,19 @@ def power_helper(dtype: str, d: Dialect) -> tuple[str, str]:
 
 
 def unsigned(dtype: str) -> str:
-    """Unsigned integer type of the same width as ``dtype``."""
+    """Unsigned integer dtype of the same width as the integer ``dtype``."""
     return f"u{dtype}" if DTYPES[dtype].kind == "i" else dtype
 
 
 def absolute_helper(dtype: str, d: Dialect) -> tuple[str, str]:
-    """(name, text) of ``abs`` for int32 or int64; the least number stays itself."""
+    """(C name, C text) of a function for ``abs`` of int32 or int64; the least number stays itself."""
     kind, name = d.types[dtype], f"tir_abs_{dtype}"
     positive = d.types["uint32" if dtype == "index" else f"u{dtype}"]
     return name, f"{d.inline} {kind} {name}({kind} a) {{ return a < 0 ? ({kind})-({positive})a : a; }}"
 
 
 def narrow_bits(old: str, new: str, d: Dialect) -> tuple[str, str]:
-    """Helper that reinterprets a 16- or 8-bit float as integer or back, and a call template with ``{0}``."""
+    """(helper name, template ``{0}`` of a call) that reinterprets a 16- or 8-bit float as an integer or back."""
     if DTYPES[old].kind == "f":
         helper = _BITS_OF.get(old, f"tir_to_{old}")
         cast = f"({d.types[new]})" if DTYPES[new].kind == "i" else ""
@@ -88,8 +88,8 @@ def narrow_bits(old: str, new: str, d: Dialect) -> tuple[str, str]:
 
 
 def upper_half(dtype: str, d: Dialect) -> str:
-    """Expression template with ``{a}`` and ``{b}`` for the upper half of a product; narrow factors are multiplied as
-    int.
+    """C expression template, with ``{a}`` and ``{b}``, for the upper half of a product; narrow factors are multiplied
+    as int.
     """
     bits = DTYPES[dtype].bits
     if bits < 32:
@@ -99,16 +99,15 @@ def upper_half(dtype: str, d: Dialect) -> str:
 
 
 def extreme_helper(fn: str, kind: str, lanes: int, bound: float | None, inline: str, d: Dialect) -> tuple[str, str]:
-    """(name, text) of ``min`` or ``max`` of two floats of C type ``kind``: NaN if either is, and -0 < 0, so that any
-    order of operands and terms gives the same bits.
+    """(C name, C text) of a function for ``min`` or ``max`` of two floats of C type ``kind``: NaN if either is, and -0
+    < 0, so that any order of operands and terms gives the same bits.
 
     bound: second operand, if constant;  inline: qualifiers of vector functions
 
     ``b > a ? b : a`` is one x86 instruction, which returns its second operand if one is NaN or both are equal. In that
     case the sign of a maximum is cleared if b's is clear, and of a minimum set if b's is set. For NaN b all bits are
-    set:
-    with a second select of b, compilers would merge both and lose the instruction, and a constant would be a masked
-    load, slow until its page is touched.
+    set: with a second select of b, compilers would merge both and lose the instruction, and a constant would be a
+    masked load, slow until its page is touched.
     """
     if d.family == "cuda" and kind == "float":
         return f"tir_{fn}_float", cuda_extreme(fn)
@@ -135,7 +134,7 @@ def extreme_helper(fn: str, kind: str, lanes: int, bound: float | None, inline: 
 
 
 def _ties(fn: str, bound: float) -> bool:
-    """True for the constant zero that wins against the other zero: +0 in max, -0 in min."""
+    """True if ``bound`` is the zero that wins against the other zero: +0 in max, -0 in min."""
     return bound == 0 and (math.copysign(1, bound) > 0) == (fn == "max")
 
 
@@ -152,6 +151,6 @@ __device__ __forceinline__ float tir_FN_float(float a, float b) {
 
 
 def cuda_extreme(fn: str) -> str:
-    """Text of ``tir_max_float`` or ``tir_min_float``: NaN if either argument is, -0 < 0."""
+    """CUDA text of ``tir_max_float`` or ``tir_min_float``: NaN if either argument is, -0 < 0."""
     chosen = f"__float_as_int(b {'>' if fn == 'max' else '<'} a ? b : a)"
     return _CUDA_EXTREME.replace("FN", fn).replace("SIGNED", signed(fn, chosen, "__float_as_int(b)", "0x7fffffff"))

@@ -23,7 +23,9 @@ _SHIFT, _SUM, _PRODUCT, _UNARY = 9, 10, 11, 12
 
 
 class Printer(Protocol):
-    """An expression printer that parenthesizes by the precedence ``outer`` of the enclosing operator."""
+    """Interface of a printer of expressions: ``printer(e, outer)`` is the C text of ``e``, in parentheses if it binds
+    less tightly than the precedence ``outer`` of the enclosing operator.
+    """
 
     d: Dialect
 
@@ -32,12 +34,13 @@ class Printer(Protocol):
     def vector_type(self, dtype: str, lanes: int) -> str: ...
 
     def wraps(self, e: Expr) -> bool:
-        """True if ``e`` is an operator that may overflow and is printed as an operator."""
+        """True if ``e`` may overflow and is printed as a C operator."""
         ...
 
 
 def may_overflow(e: Expr, anywhere: bool = False) -> bool:
-    """True if ``e`` is signed 32- or 64-bit arithmetic on data (narrower types compute in int and are cast).
+    """True if ``e`` is signed 32- or 64-bit ``+``, ``-`` or ``*`` on data, not indices (narrower types compute in int
+    and are cast).
 
     anywhere: left shifts and vector arithmetic count as well
     """
@@ -50,18 +53,21 @@ def may_overflow(e: Expr, anywhere: bool = False) -> bool:
 
 
 def adds_the_least(e: Expr) -> bool:
-    """True if an operand of ``e`` is the least number of its type."""
+    """True if a constant operand of ``e`` is the least number of its type, such as INT_MIN."""
     sides = (e.a, e.b) if isinstance(e, Binary) else ()
     return any(isinstance(x, Const) and x.value == DTYPES[x.dtype].low for x in sides)
 
 
 def wrapped(printer: Printer, e: Expr) -> str:
-    """C text of ``e``, which may overflow, with the wrapped value of its signed type."""
+    """C text of ``e``, which may overflow, computed unsigned and cast back: its value wraps around modulo 2**bits."""
     return f"({printer.vector_type(e.dtype, lanes_of(e))})({_modular(printer, e, 0)})"
 
 
 def _modular(printer: Printer, e: Expr, outer: int) -> str:
-    """C text of ``e`` computed in the unsigned type of the same width."""
+    """C text of ``e`` computed in the unsigned type of the same width.
+
+    outer: precedence of the enclosing operator
+    """
     if isinstance(e, Unary) and printer.wraps(e):
         inner = _modular(printer, e.a, _UNARY)
         return f"-({inner})" if inner.startswith("-") else f"-{inner}"
@@ -78,8 +84,8 @@ def _modular(printer: Printer, e: Expr, outer: int) -> str:
 
 
 def looked_at(body: Stmt) -> frozenset[Buffer]:
-    """Return arrays of ``body`` whose loaded values are compared, divided, converted or otherwise need exact values,
-    not low bits only.
+    """Arrays of ``body`` whose loaded values are compared, divided, converted or otherwise need to be exact. The values
+    of all other arrays are only added, multiplied and stored, so that their low bits are enough.
     """
     if not any(isinstance(e, Expr) and may_overflow(e) for e in find(body, (Binary, Unary))):
         return frozenset()
@@ -92,8 +98,9 @@ def looked_at(body: Stmt) -> frozenset[Buffer]:
 
 
 def _looked_at(n: Node, known: set[Buffer]) -> Iterator[Buffer]:
-    """Yield arrays loaded under ``n`` whose exact values matter; values stored to a ``known`` array matter as its loads
-    do.
+    """Yield arrays loaded under ``n`` whose exact values matter.
+
+    known: arrays found so far: values stored to them matter as their loads do
     """
     for child in n.children():
         if isinstance(child, Expr):
@@ -104,7 +111,9 @@ def _looked_at(n: Node, known: set[Buffer]) -> Iterator[Buffer]:
 
 
 def _loads(e: Expr, whole: bool) -> Iterator[Buffer]:
-    """Yield arrays loaded by ``e`` whose exact values matter; ``whole``: the value of ``e`` itself does"""
+    """Yield arrays loaded by ``e`` whose exact values matter. ``whole``: True if the exact value of ``e`` itself
+    matters
+    """
     if isinstance(e, Load) and whole:
         yield e.buffer
     keeps_bits = isinstance(e, Binary | Unary) and e.op in ("+", "-", "*", "<<")
