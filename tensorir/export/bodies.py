@@ -18,14 +18,14 @@ from tensorir.tune.dispatch_text import of_its_folder
 class Body:
     """A language of exported programs.
 
-    suffix:  of its file
-    options: what its compiler is told
-    loader:  file of ``shipped`` that runs it on NumPy arrays: ``loader.py`` in a folder whose first language this is,
-             else ``loader_LANGUAGE.py``
-    needs:   what the loader imports, apart from NumPy
-    title:   how people call the language
-    files:   the files of a program under the name that it has in C (see ``Operator``), the source the first; None:
-             the text alone, in ``NAME`` of the source with the suffix
+    suffix:  of the source file's name
+    options: compiler options
+    loader:  file of ``shipped`` that runs the program on NumPy arrays; written as ``loader.py`` if the language is the
+             folder's first, else as ``loader_LANGUAGE.py``
+    needs:   packages that the loader imports, apart from NumPy
+    title:   name of the language in texts
+    files:   function from a program and its C name to its files {name: content}, the source first; None: one file with
+             the text, named after the source
     """
 
     suffix: str
@@ -48,12 +48,16 @@ BODIES: dict[str, Body] = {
 
 
 def file_name(source: Source) -> str:
-    """A safe file name for the source's text."""
+    """A safe file name, with the language's suffix, for the source's text."""
     plain = re.sub(r"[^A-Za-z0-9_]+", "_", source.name).strip("_")[:60] or "program"
     return plain + BODIES[source.language].suffix
 
 
 def shipped_module(name: str, file: str | None = None) -> bytes:
-    """Content of a ``shipped`` module, renamed to ``name`` so that several folders can be imported in one process."""
+    """Content of a module in ``shipped``, with lines that let Python import the modules of several folders in one
+    process.
+
+    name: by which the folder imports it;  file: its file in ``shipped``; None: ``NAME.py``
+    """
     folder = resources("tensorir.export.shipped")
     return folder.joinpath(file or f"{name}.py").read_bytes() + of_its_folder(name).encode("utf-8")

@@ -10,8 +10,10 @@ from tensorir.export.c_header import in_c
 
 
 def checks_of(source: Source, given: Sequence[Param], upper: str) -> Iterable[str]:
-    """C lines that return NAME_INDEX for out-of-range indices, unordered or overlong segment pointers, and colliding
-    scatter targets.
+    """Yield C lines that make the function return NAME_INDEX for out-of-range indices, unordered or overlong segment
+    offsets, and colliding scatter targets.
+
+    given: parameters in the order of ``buffers``;  upper: NAME
     """
     said = in_c(source)
     places = {p.name: (n, p) for n, p in enumerate(given)}
@@ -45,7 +47,9 @@ def _each(count: str, more: str = "") -> str:
 
 
 def _segments(n: int, p: Param, s: SegmentRange, upper: str, said: InC) -> Iterable[str]:
-    """C lines that return NAME_INDEX unless adjacent pointers increase by 0 to ``most``, without overflow."""
+    """Yield C lines that return NAME_INDEX unless adjacent segment offsets increase by 0 to ``most``, without
+    overflow.
+    """
     inner, extent = said(times(p.shape[s.along + 1 :])), said(p.shape[s.along])
     yield _each(said(times(p.shape)))
     yield f"    if (n / (size_t){inner} % (size_t){extent} == (size_t){extent} - 1) continue;"
@@ -56,7 +60,7 @@ def _segments(n: int, p: Param, s: SegmentRange, upper: str, said: InC) -> Itera
 
 
 def _unique(u: UniquePlaces, places: Mapping[str, tuple[int, Param]], upper: str, said: InC) -> Iterable[str]:
-    """C lines that return NAME_INDEX if two scatter terms have the same target; indices are already checked."""
+    """Yield C lines that return NAME_INDEX if two terms of a scatter have the same target; indices must be in range."""
     at, cells = "0", times(u.shape)
     for (name, axes), extent in zip(u.index, u.shape, strict=True):
         at = f"({at}) * (size_t){said(extent)} + (size_t){_place(name, axes, u, places, said)}"
@@ -74,7 +78,10 @@ def _unique(u: UniquePlaces, places: Mapping[str, tuple[int, Param]], upper: str
 
 
 def _place(name: str, axes: Sequence[int], u: UniquePlaces, places: Mapping[str, tuple[int, Param]], said: InC) -> str:
-    """C expression of one target index of scatter term ``n``."""
+    """C expression of one index of the target cell of scatter term number ``n`` (a C variable).
+
+    name, axes: entry of ``UniquePlaces.index``
+    """
     if not name and axes[0] < 0:
         return str(axes[1])
     along = [str(-1 - a) if a < 0 else f"n / (size_t){said(times(u.domain[a + 1 :]))} % (size_t){said(u.domain[a])}"

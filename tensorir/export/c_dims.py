@@ -12,7 +12,7 @@ from tensorir.export.c_header import dim_names, extents_of, given, in_c, spaces
 
 
 def dims_text(source: Source, called: str) -> str:
-    """Header functions for extents; "" if all are constant."""
+    """C definitions of the header's functions on launch-time extents; "" if all extents are constant."""
     if not source.dims:
         return ""
     names, said = dim_names(source, called), in_c(source)
@@ -30,7 +30,7 @@ def dims_text(source: Source, called: str) -> str:
 
 
 def _reading(source: Source, called: str) -> Iterator[str]:
-    """Lines of ``NAME_dims``, which reads dims from shapes, and its tables."""
+    """Yield C lines: the function ``NAME_dims``, which reads dims from the inputs' shapes, and its tables."""
     upper, order = called.upper(), [d.name for d in source.dims]
     yield "static const tir_dim tir_every_dim[] = {"
     yield from (f'  {{"{d.name}", {d.low}, {d.high}}},' for d in source.dims)
@@ -53,7 +53,7 @@ def _function(head: str, body: Sequence[str]) -> list[str]:
 
 
 def _declared(source: Source, place: str) -> list[str]:
-    """C lines that declare a variable per dim, read from element number of ``place``."""
+    """C lines that declare one variable per dim, initialized by ``place.format(number of the dim)``."""
     found = [f"const int64_t {variable(d.name)} = {place.format(n)};" for n, d in enumerate(source.dims)]
     return [*found, *_unused(source)]
 
@@ -63,8 +63,9 @@ def _unused(source: Source) -> list[str]:
 
 
 def from_buffers(source: Source, only_if: str = "") -> list[str]:
-    """C lines that declare a variable per dim, read from ``buffers``; its least value unless C condition ``only_if``
-    holds.
+    """C lines that declare one variable per dim, read from the function's argument ``buffers``.
+
+    only_if: C condition under which ``buffers`` has the dims; where it is false, variables get the dims' least values
     """
     first = len(given(source)) - len(source.dims)
     lines = []
@@ -75,7 +76,7 @@ def from_buffers(source: Source, only_if: str = "") -> list[str]:
 
 
 def out_of_range(source: Source) -> list[tuple[str, str]]:
-    """(C condition, error message) for each dim out of its range."""
+    """[(C condition, error message)], one per dim: the condition is true if the dim is out of its range."""
     return [
         (f"{v} < {d.low} || {v} > {d.high}", f"{d.name} is {d.low} to {d.high}")
         for d in source.dims for v in [variable(d.name)]

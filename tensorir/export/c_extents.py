@@ -24,7 +24,7 @@ HELPERS = {
 
 
 def times(factors: Iterable[Extent]) -> Extent:
-    """Return the product of extents."""
+    """Return the product of extents, an int or text with dims."""
     given = list(factors)
     number = prod(e for e in given if isinstance(e, int))
     words = [_wrapped(e) for e in given if isinstance(e, str)]
@@ -34,14 +34,14 @@ def times(factors: Iterable[Extent]) -> Extent:
 
 
 def plus(a: Extent, b: Extent) -> Extent:
-    """Return the sum of two extents."""
+    """Return the sum of two extents, an int or text with dims."""
     if isinstance(a, int) and isinstance(b, int):
         return a + b
     return a if b == 0 else b if a == 0 else f"{a} + {b}"
 
 
 def rounded(a: Extent, unit: int) -> Extent:
-    """Return the least multiple of ``unit`` that is not below an extent."""
+    """Return ``a`` rounded up to a multiple of ``unit``."""
     return -(-a // unit) * unit if isinstance(a, int) else f"({a} + {unit - 1}) // {unit} * {unit}"
 
 
@@ -55,9 +55,9 @@ def variable(dim: str) -> str:
 
 
 class InC:
-    """Translator of extent expressions to C.
+    """Translator of extents to C: ``InC(dims)(extent)`` is a C expression.
 
-    dims: their ranges, used to choose C division where it equals Python's
+    dims: symbolic dims with their ranges, which decide if C's division may replace Python's
     """
 
     def __init__(self, dims: Sequence[DimRange]) -> None:
@@ -66,7 +66,7 @@ class InC:
     def __call__(self, extent: Extent) -> str:
         """Return an extent as a C expression, parenthesized if necessary.
 
-        Raises ExportError ``export.dims`` for what may be as large as ``MAX_BYTES``.
+        Raises ExportError ``export.dims`` for an extent that may reach ``MAX_BYTES``.
         """
         if isinstance(extent, int):
             return str(extent)
@@ -76,7 +76,7 @@ class InC:
         return text if atom else f"({text})"
 
     def _said(self, e: ast.expr) -> tuple[str, int, int, bool]:
-        """(C text, least value, largest value, true if no parentheses are needed)."""
+        """(C text, least value, largest value, True if the text needs no parentheses) of an expression."""
         match e:
             case ast.Constant(value=int(n)):
                 return (str(n) if abs(n) < 2**31 else f"INT64_C({n})"), n, n, n >= 0
@@ -116,24 +116,26 @@ def too_large(extent: Extent, most: int) -> TensorIRError:
 
 
 def helpers(text: str) -> list[str]:
-    """Return C definitions of the functions called in ``text``."""
+    """Return C definitions of the functions in ``HELPERS`` that ``text`` calls."""
     called = [name for name in HELPERS if f"{name}(" in text]
     return [f"static inline int64_t {name}(int64_t a, int64_t b) {HELPERS[name]}" for name in called]
 
 
 def open_extents(shapes: Iterable[Sequence[Extent]]) -> list[str]:
-    """Return the distinct non-constant extents in ``shapes``; tables refer to them as -1, -2, …."""
+    """Return the distinct extents in ``shapes`` that depend on dims; tables refer to item k as -1 - k."""
     return list(dict.fromkeys(e for shape in shapes for e in shape if isinstance(e, str)))
 
 
 def coded(extent: Extent, known: Sequence[str]) -> int:
-    """Return a constant extent itself, or -1 - k for item k of ``known``."""
+    """Return a constant extent itself, or -1 - k for an extent that is item k of ``known``."""
     return extent if isinstance(extent, int) else -1 - known.index(extent)
 
 
 def least(gathers: Sequence[Mapping[str, object]], name: str) -> Extent:
-    """Return the smallest limit on the elements of index argument ``name``, for a check by framework bindings; 0 if not
-    an index.
+    """Return the smallest limit on the elements of argument ``name``, for the index check of framework bindings; 0 if
+    its elements are not indices.
+
+    gathers: entries of ``manifest["gathers"]``
     """
     limits = [g["limit"] for g in gathers if g["param"] == name and not g.get("part")]
     opened = (n for n in limits if isinstance(n, str))
@@ -141,7 +143,9 @@ def least(gathers: Sequence[Mapping[str, object]], name: str) -> Extent:
 
 
 class Teller(NamedTuple):
-    """An array dimension that determines a dim: its extent is ``a * dim + b``."""
+    """An array dimension whose extent ``a * dim + b`` determines the dim named ``dim``: dimension ``axis`` of array
+    number ``array``.
+    """
 
     dim: str
     array: int
@@ -151,7 +155,9 @@ class Teller(NamedTuple):
 
 
 def tellers(shapes: Iterable[Sequence[Extent]]) -> list[Teller]:
-    """Return the dimensions from which each dim is computed, plain dims first (as ``ir.extents.told``)."""
+    """Return the array dimensions that determine dims; those whose extent is a dim alone come first (as in
+    ``ir.extents.told``).
+    """
     own, others = list[Teller](), list[Teller]()
     for n, shape in enumerate(shapes):
         for d, e in enumerate(shape):

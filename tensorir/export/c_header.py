@@ -45,7 +45,7 @@ typedef struct tir_call {
 def header(source: Source, called: str, errors: Mapping[str, str] = ERRORS, more: Sequence[str] = ()) -> str:
     """Text of ``NAME.h``.
 
-    errors: name and meaning of return codes, from 1 on;  more: further declarations
+    called: NAME;  errors: {name: meaning} of return codes, from 1 on;  more: lines with further declarations
     """
     upper, errors = called.upper(), {**errors, **(DIM_ERRORS if source.dims else {})}
     lines = [f"/* {_signature(source)} */", f"#ifndef {upper}_H", f"#define {upper}_H"]
@@ -67,7 +67,7 @@ def header(source: Source, called: str, errors: Mapping[str, str] = ERRORS, more
 
 
 def _workspace(source: Source, called: str) -> list[str]:
-    """Header lines that declare the workspace size, a function of extents if they vary."""
+    """Header lines that declare the size of the workspace: a constant, or a function of extents if these vary."""
     total = spaces(source).nbytes
     if not source.dims:
         return ["/* Bytes of tir_call.workspace. */", f"#define {called}_workspace_bytes ((size_t){total})"]
@@ -76,7 +76,7 @@ def _workspace(source: Source, called: str) -> list[str]:
 
 
 def _packing(source: Source, called: str) -> list[str]:
-    """Header lines that declare the packing functions."""
+    """Header lines that declare the packing functions and their buffer's size; [] if no kernel runs once."""
     held = spaces(source).packed_bytes
     if not held:
         return []
@@ -101,12 +101,17 @@ def given(source: Source) -> tuple[Param, ...]:
 
 
 def dim_names(source: Source, called: str) -> list[str]:
-    """C argument names of launch-time extents (dims) of the function ``called``, in the order of its parameters."""
+    """C names of the arguments for launch-time extents (dims), in the order of ``given(source)``.
+
+    called: C name of the function, which they must not equal
+    """
     return [_argument(p, source, called) for p in given(source) if p.role == "dim"]
 
 
 def c_type(p: Param) -> str:
-    """C type of a parameter's elements: bit patterns for 16- and 8-bit floats; scalars of those types are float."""
+    """C type of a parameter's elements: unsigned integers, for their bits, for 16- and 8-bit floats; scalars of those
+    types are float.
+    """
     if p.dtype in WIDENED:
         return "float" if p.role == "scalar" else f"uint{8 * itemsize(p.dtype)}_t"
     return {"float32": "float", "float64": "double", "bool": "uint8_t"}.get(p.dtype, f"{p.dtype}_t")
@@ -114,9 +119,11 @@ def c_type(p: Param) -> str:
 
 @dataclass(frozen=True)
 class Spaces:
-    """Offsets of arrays in the workspace, and its size in bytes; packed arrays have a separate area.
+    """Places of intermediate arrays in the workspace; those packed once have a separate buffer.
 
-    ``nbytes``: size of ``tir_call.workspace``, packed arrays last
+    own:    {array: offset in bytes};  own_bytes: their total size
+    packed: {array: offset in bytes} in the packed buffer;  packed_bytes: its size
+    nbytes: size of ``tir_call.workspace``, which has space for packed arrays at its end
     """
 
     own: Mapping[str, Extent]
@@ -130,7 +137,7 @@ class Spaces:
 
 
 def spaces(source: Source) -> Spaces:
-    """Return workspace offsets of each array, multiples of ``SPACE_ALIGN``."""
+    """Return the places of intermediate arrays, at multiples of ``SPACE_ALIGN`` bytes."""
     found: tuple[dict[str, Extent], dict[str, Extent]] = {}, {}
     ends: list[Extent] = [0, 0]
     for p in (p for p in source.params if p.role == "workspace"):
@@ -142,12 +149,14 @@ def spaces(source: Source) -> Spaces:
 
 
 def packed_bytes(source: Source) -> int:
-    """Bytes of arrays written only by ``once`` kernels."""
+    """Bytes of the buffer for intermediate arrays that only ``once`` kernels write; 0 without such kernels."""
     return spaces(source).packed_bytes
 
 
 def each_time(source: Source) -> Source:
-    """Return the source with ``once`` kernels that depend on dims run in every call."""
+    """Return the source; if a ``once`` kernel or its results depend on dims, a copy in which every call runs all
+    kernels.
+    """
     once = [k for k in source.kernels if k.once]
     names = {d.name for d in source.dims}
     shapes = [p.shape for p in source.params if p.role == "workspace" and p.name in source.used_once]
@@ -192,7 +201,7 @@ def _argument(p: Param, source: Source, called: str) -> str:
 
 
 def declared(source: Source, called: str) -> list[str]:
-    """Header lines that declare launch-time extents."""
+    """Header lines that declare the functions on launch-time extents; [] if all extents are constant."""
     if not source.dims:
         return []
     known, dims = ", ".join(extents_of(source)) or "none", ", ".join(d.name for d in source.dims)
@@ -206,10 +215,10 @@ def declared(source: Source, called: str) -> list[str]:
 
 
 def extents_of(source: Source) -> list[str]:
-    """Non-constant extents in parameter shapes and index limits."""
+    """Distinct extents that depend on dims, in shapes of parameters and limits of indices."""
     return open_extents([*(p.shape for p in given(source)), [g.limit for g in source.gathers]])
 
 
 def in_c(source: Source) -> InC:
-    """InC translator for the source's dims."""
+    """Translator from extents to C expressions, with the ranges of the source's dims."""
     return InC(source.dims)

@@ -36,10 +36,10 @@ _ROLES = {"input": "TIR_INPUT", "scalar": "TIR_SCALAR", "output": "TIR_OUTPUT", 
 
 @dataclass(frozen=True)
 class Host:
-    """Launcher template of one language.
+    """Template of a C launcher for programs of one language.
 
     file:   its C source in ``shipped``
-    names:  file names of the driver library, for messages
+    names:  {word in the template: file names of a driver library, separated by ":"}
     stream: documentation of ``tir_call.stream`` and device addresses
     options: options of the kernel compiler
     """
@@ -84,7 +84,10 @@ HOSTS = {
 
 
 def hosted_files(part: ExportProgram, called: str) -> dict[str, bytes]:
-    """``{"NAME.c": …, "NAME.h": …}`` of a driver-launched program; called: NAME"""
+    """{"NAME.c": content, "NAME.h": content} for a program that the C files launch on the driver.
+
+    called: NAME
+    """
     host = HOSTS[part.source.language]
     return {
         f"{called}.c": _unit(part, host, called).encode("utf-8"),
@@ -93,12 +96,12 @@ def hosted_files(part: ExportProgram, called: str) -> dict[str, bytes]:
 
 
 def codes(source: Source) -> dict[str, int]:
-    """{name: return code} of such a program."""
+    """{error name: return code} of a program launched on a driver, from 1 on."""
     return {name: n for n, name in enumerate(ERRORS | HOST_ERRORS | (DIM_ERRORS if source.dims else {}), 1)}
 
 
 def visible(source: Source) -> Source:
-    """The source as callers see it, without its workspace."""
+    """Copy of the source without its workspace parameters, as callers see it."""
     return replace(source, params=tuple(p for p in source.params if p.role != "workspace"))
 
 
@@ -127,7 +130,7 @@ def _unit(part: ExportProgram, host: Host, called: str) -> str:
 
 
 def _programs(part: ExportProgram) -> list[ExportProgram]:
-    """The program, and its portable variant if any."""
+    """[the program], followed by its portable variant if it has one."""
     portable = None if part.images is None else part.images.portable
     return [part] if portable is None else [part, portable]
 
@@ -168,7 +171,7 @@ def _names(part: ExportProgram, programs: Sequence[ExportProgram], host: Host, c
 
 
 def _constants(source: Source, called: str) -> str:
-    """C tables of the constants' contents."""
+    """C tables with the contents of the program's constants."""
     held = _held(source)
     if not held:
         return "static const void *const tir_shipped[1] = {0};\nstatic const void **const tir_constants = NULL;"
@@ -188,13 +191,18 @@ def _launches(source: Source) -> list[KernelLaunch]:
 
 
 def _arrays(source: Source, first: Source) -> list[Param]:
-    """Arrays of a program in order; the caller's as in the first program."""
+    """Parameters of a program: those passed by callers, in the order of the program ``first``, then workspace and
+    constants.
+    """
     params = {p.name: p for p in source.params}
     return [*(params[p.name] for p in given(first)), *(p for p in source.params if p.role in ("workspace", "constant"))]
 
 
 def _program(source: Source, first: Source, number: int) -> str:
-    """C rows with a program's kernels and launches, labelled ``number``; the caller's arrays as in ``first``."""
+    """C tables with a program's arrays, tensor maps, kernels and launches; their names end in ``number``.
+
+    first: the folder's first program, which gives the order of the caller's arrays
+    """
     arrays, whole = _arrays(source, first), source.at({d.name: d.high for d in source.dims})
     at = {p.name: n for n, p in enumerate(arrays)}
     lines = [f"static const tir_array tir_array_{number}[] = {{"]
@@ -230,7 +238,7 @@ def _table(programs: Sequence[ExportProgram]) -> str:
 
 
 def _images(part: ExportProgram) -> str:
-    """C tables with precompiled images: machine code as words, PTX as text."""
+    """C tables with precompiled CUDA images: machine code as words, PTX as text; "" for other languages."""
     if part.source.language != "cuda":
         return ""
     lines, rows = [], []
@@ -248,7 +256,11 @@ def _images(part: ExportProgram) -> str:
 
 
 def _array(p: Param, held: Sequence[str], source: Source) -> str:
-    """C table row of an array, at its largest extents."""
+    """C table row of an array: bytes (at the dims' largest values), alignment, bytes per element, role, number of its
+    constant.
+
+    held: names of the constants
+    """
     size, most = _element(p), {d.name: d.high for d in source.dims}
     place = held.index(p.name) if p.role == "constant" else 0
     nbytes, element = value(times([*p.shape, size]), most), 8 if p.role == "dim" else size
@@ -256,7 +268,7 @@ def _array(p: Param, held: Sequence[str], source: Source) -> str:
 
 
 def _element(p: Param) -> int:
-    """Bytes per element as kernels see it."""
+    """Bytes per element as kernels read it: narrow float scalars are passed as float32."""
     return 4 if p.role == "scalar" and p.dtype in WIDENED else itemsize(p.dtype)
 
 
@@ -270,7 +282,10 @@ def _kernel(k: KernelLaunch, args: str) -> str:
 
 
 def _map(m: TensorMap, at: Mapping[str, int]) -> str:
-    """C table row of a tensor map, innermost dimension first; im2col boxes as channels, then pixels."""
+    """C table row of a tensor map, dimensions innermost first; im2col boxes as channels, then pixels.
+
+    at: {array: its number}
+    """
     kind, size = TENSOR_MAP_TYPES[m.dtype]
     strides = [size * prod(m.shape[d + 1 :]) for d in range(len(m.shape) - 1)]
     steps = m.steps or [1] * len(m.shape)
@@ -294,7 +309,7 @@ DIMS  return 0;
 
 
 def _checks(source: Source) -> str:
-    """C function ``tir_checked``: validates arguments before any launch."""
+    """Text of the C function ``tir_checked``, which validates arguments before any launch."""
     lines = from_buffers(source)
     for d in source.dims:
         v, words = variable(d.name), f'"{d.name} is {d.low} to {d.high}, got %lld"'
@@ -305,7 +320,7 @@ def _checks(source: Source) -> str:
 
 
 def _shaped(programs: Sequence[ExportProgram]) -> str:
-    """C function ``tir_at``: a program's byte counts and grids at given extents."""
+    """Text of the C function ``tir_at``, which fills in a program's byte counts and grids for given extents."""
     source = programs[0].source
     head = "static const tir_program *tir_at(const tir_program *p, void *const *buffers, tir_shaped *made) {"
     if not source.dims:
@@ -329,7 +344,7 @@ def _shaped(programs: Sequence[ExportProgram]) -> str:
 
 
 def _indices(source: Source) -> str:
-    """C function ``tir_indices``: true if host index arrays are in range."""
+    """Text of the C function ``tir_indices``, which checks indices in host arrays before a launch."""
     places = {p.name: n for n, p in enumerate(given(source))}
     words = f'return tir_failed(TIR_INDEX, "an index", "{ERRORS["INDEX"]}", 0);'
     full = 'return tir_failed(TIR_MEMORY, "malloc", "there is no memory", 0);'
@@ -353,6 +368,8 @@ def _indices(source: Source) -> str:
 
 
 def escaped(line: str) -> str:
-    """``line`` escaped for a C string literal."""
+    """``line`` with quotes, backslashes, "?" and non-ASCII characters escaped for a C string literal, without quotes
+    around it.
+    """
     plain = line.replace("\\", "\\\\").replace('"', '\\"').replace("?", "\\?")
     return "".join(c if 32 <= ord(c) < 127 else "".join(f"\\{b:03o}" for b in c.encode()) for c in plain)

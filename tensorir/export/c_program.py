@@ -26,7 +26,9 @@ OF_ALL = "_all"
 
 @dataclass(frozen=True)
 class Width:
-    """A vector register width in bytes, with its compiler flags and CPU feature test."""
+    """A width of vector registers: bytes of a register, number of registers, and the CPU features that compilers and
+    the run-time choice of a text need.
+    """
 
     nbytes: int
     registers: int
@@ -55,9 +57,10 @@ static const tir_call *tir_known(const tir_call *call, tir_call *known) {
 
 
 def c_files(part: ExportProgram, called: str) -> dict[str, bytes]:
-    """``{"NAME.c": …, "NAME.h": …}`` of a C program; called: NAME
+    """{"NAME.c": content, "NAME.h": content} of a C program.
 
-    Raises ExportError ``export.language`` where the text was edited, which says nothing of other registers.
+    called: NAME
+    Raises ExportError ``export.language`` for edited text, which exists for one register width only.
     """
     texts = by_width(part)
     source = part.source
@@ -68,7 +71,9 @@ def c_files(part: ExportProgram, called: str) -> dict[str, bytes]:
 
 
 def by_width(part: ExportProgram) -> dict[Width, Source]:
-    """The computation's source for each vector width."""
+    """{register width: C source of the computation lowered for it}. Raises ExportError ``export.language`` for a
+    program without its schedule.
+    """
     if part.again is None:
         message = "a C program has a text for each width of registers, and this program came without its schedule"
         raise refuse(ExportError, "export.language", message, hint='s.export(path, to=["c"])')
@@ -82,7 +87,7 @@ def by_width(part: ExportProgram) -> dict[Width, Source]:
 
 
 def core(source: Source, called: str) -> str:
-    """C code that calls separately compiled kernels: ``NAME.c`` without kernels and constants' contents.
+    """Text of ``NAME.c`` without kernels and contents of constants, to call separately compiled kernels.
 
     The loader stores addresses of ``KERNEL_run`` in ``tir_kernels``, in launch order without empty ones (``launched``),
     and of constants in ``NAME_constants``.
@@ -96,13 +101,13 @@ def core(source: Source, called: str) -> str:
 
 
 def _after(source: Source, called: str) -> list[str]:
-    """C code after the kernels: runs them, and defines the header's functions."""
+    """C texts that follow the kernels: the function that runs them, and definitions of the header's functions."""
     text = [_run(source, called), _doors(source, called)]
     return [*helpers("".join(text)), *text]
 
 
 def _unit(source: Source, texts: Mapping[Width, Source], called: str) -> str:
-    """Complete ``NAME.c``."""
+    """Text of the complete ``NAME.c``."""
     notes = [line for line in source.text.splitlines() if line.startswith("//") and not line.startswith("// s.")]
     texts, shared = _without_shared(texts)
     several = _of_several(texts)
@@ -134,21 +139,23 @@ def _again(width: Width, called: str) -> str:
 
 
 def _of_several(texts: Mapping[Width, Source]) -> str:
-    """Text shared by several widths, its identifiers wrapped in ``TIR()``; "" if all differ."""
+    """The text that several widths have in common, its identifiers wrapped in the macro ``TIR()``; "" if all texts
+    differ.
+    """
     shared = next((text for text in texts.values() if _is_shared(text, texts)), None)
     return "" if shared is None else _named(_body(shared), lambda name: f"TIR({name})")
 
 
 def _is_shared(text: Source, texts: Mapping[Width, Source]) -> bool:
-    """True if other widths have the same text."""
+    """True if ``text`` is the one that several widths have in common."""
     bodies = [_body(x) for x in texts.values()]
     shared = next((x for x in bodies if bodies.count(x) > 1), None)
     return _body(text) == shared
 
 
 def _without_shared(texts: Mapping[Width, Source]) -> tuple[dict[Width, Source], str]:
-    """(texts without common definitions, those definitions): types, macros, tables and small-vector functions valid on
-    any CPU.
+    """({width: source without the common definitions}, text of those definitions): types, macros, tables and
+    small-vector functions that any CPU supports.
     """
     found = [_for_all(text.text.replace(C.header, "", 1)) for text in texts.values()]
     same = _closed([x for x in found[0] if all(x in others for others in found)])
@@ -178,7 +185,7 @@ def _closed(parts: list[str]) -> list[str]:
 
 
 def _for_all(text: str) -> list[str]:
-    """Definitions in a text that any CPU supports, to be emitted once."""
+    """Definitions in a text that any CPU supports: types, macros, tables and functions on vectors of up to 16 bytes."""
     functions = [f for f in _FUNCTION.findall(text) if set(_VECTOR.findall(f)) <= _SIXTEEN_BYTE_VECTORS]
     return [*_FOR_ALL.findall(text), *functions]
 
@@ -197,13 +204,15 @@ _SIXTEEN_BYTE_VECTORS = {f"{kind}{16 // size}{u}" for kind, size in _SIZES.items
 
 
 def _body(source: Source) -> str:
-    """A width's text without leading comments and common definitions."""
+    """The C text of one width, without comments at line starts and the common header."""
     lines = [x for x in source.text.replace(C.header, "", 1).splitlines() if not x.startswith("//")]
     return "\n".join(lines).strip()
 
 
 def _named(body: str, renamed: Callable[[str], str]) -> str:
-    """``body`` with its own global identifiers mapped by ``renamed``."""
+    """``body`` with the identifiers that it defines globally replaced by ``renamed(identifier)``, kernels made
+    static.
+    """
     runs = re.findall(r"^void (\w+)_run\(", body, re.MULTILINE)
     own = {name for k in runs for name in (k, f"{k}_run")}
     own |= set(re.findall(r"^static const \w+ (\w+)\[", body, re.MULTILINE))
@@ -214,7 +223,7 @@ def _named(body: str, renamed: Callable[[str], str]) -> str:
 
 
 def _section(width: Width, body: str) -> str:
-    """A width's text inside pragmas that select its target CPU."""
+    """``body`` between pragmas that select a CPU with the register width."""
     begin, end = [f"/* --- registers of {width.nbytes} bytes */"], []
     if width.features:
         target = ",".join(width.features)
@@ -250,12 +259,14 @@ def _table(source: Source, texts: Mapping[Width, Source]) -> str:
 
 
 def launched(source: Source) -> list[KernelLaunch]:
-    """Kernels with a nonempty grid at some extents."""
+    """Kernels whose grid is not empty, at least for some extents; in launch order."""
     return [k for k in source.kernels if times(k.grid)]
 
 
 def constants(source: Source, called: str) -> str:
-    """C arrays of the shipped constants, and the pointers by which kernels find them (tests replace those)."""
+    """C arrays with the contents of constants, and the table of pointers by which kernels find them (tests replace
+    those).
+    """
     lines = []
     for n, p in enumerate(_held(source)):
         data = p.data or b""
@@ -274,7 +285,7 @@ def _held(source: Source) -> list[Param]:
 
 
 def _run(source: Source, called: str) -> str:
-    """C function ``tir_all``: runs every kernel on the given array pointers."""
+    """Text of the C function ``tir_all``, which runs every kernel on the given array pointers."""
     place, said, launches = _places(source, called), in_c(source), launched(source)
     lines = [_GO, "/* The text in use, by its place in tir_kernels; tests put others there. */"]
     lines += [f"_Atomic int {called}_text = -1;"]
@@ -298,12 +309,12 @@ def _run(source: Source, called: str) -> str:
 
 
 def _passed(dim: str) -> str:
-    """C variable of a dim as int32, whose address is passed to kernels."""
+    """Name of the C variable with a dim as int32, whose address kernels receive."""
     return f"int_{dim}"
 
 
 def _places(source: Source, called: str) -> dict[str, str]:
-    """{parameter: C expression of its address}."""
+    """{parameter: C expression of its address}, as used in ``tir_all``."""
     at, said = spaces(source), in_c(source)
     place = {p.name: f"buffers[{n}]" for n, p in enumerate(given(source))}
     place |= {d.name: f"&{_passed(d.name)}" for d in source.dims}
@@ -332,7 +343,7 @@ static int tir_go(const tir_call *call, tir_launch *launch, size_t blocks, _Atom
 
 
 def _doors(source: Source, called: str) -> str:
-    """Definitions of the header's functions."""
+    """C definitions of the functions that ``NAME.h`` declares."""
     upper, at, said = called.upper(), spaces(source), in_c(source)
     arrays, held, total = given(source), at.packed_bytes, said(at.nbytes)
     early = source.used_once
@@ -389,6 +400,6 @@ static void tir_keep(char *space) {
 
 
 def _checked(p: Param) -> int:
-    """Bytes per element; 0 for an empty array, whose address is not checked."""
+    """Bytes per element for the alignment check of an array's address; 0 for an empty array, which is not checked."""
     size = 4 if p.role == "scalar" and p.dtype in WIDENED else itemsize(p.dtype)
     return size if times(p.shape) else 0

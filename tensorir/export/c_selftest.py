@@ -159,10 +159,10 @@ static void within(double got, double want, double allowed, const char *name) {
 
 
 def selftest(source: Source, called: str, evidence: Evidence, why: str = "") -> str:
-    """C source of ``selftest.c``: the program on generated inputs, compared with the reference's results.
+    """Text of ``selftest.c``, which runs the program on generated inputs and compares with the reference's results.
 
-    evidence: with its arrays
-    why:      the function with the words for an error code, if there is one
+    evidence: with ``arrays``
+    why:      C name of the function that explains an error code in words; "" if there is no such function
     """
     names = [a["name"] for a in evidence.manifest["inputs"]]
     exact = bool(evidence.manifest["exact"])
@@ -192,14 +192,18 @@ def selftest(source: Source, called: str, evidence: Evidence, why: str = "") -> 
 
 
 def _by_case(name: str, values: Sequence[Any], kind: str, said: Callable[[Any], str] = str) -> tuple[list[str], str]:
-    """(C lines, expression) of a value per test case: the constant if equal in all, else a lookup in table ``name``."""
+    """(C lines, C expression) of a value per test case: the constant if equal in all cases, else a lookup in the table
+    ``name``.
+
+    kind: C type of the values;  said: function from a value to its C literal
+    """
     if len(set(values)) == 1:
         return [], said(values[0])
     return [f"static const {kind} {name}[] = {{{', '.join(map(said, values))}}};"], f"{name}[number]"
 
 
 def _makers(inputs: Sequence[Param], evidence: Evidence) -> str:
-    """C functions that fill each input."""
+    """C functions ``make_N``, one per input, that fill input number N with generated values."""
     order = [a["name"] for a in evidence.manifest["inputs"]]
     lines = []
     for n, p in enumerate(inputs):
@@ -231,7 +235,7 @@ def _int64(value: int) -> str:
 
 
 def _case(source: Source, called: str, evidence: Evidence, exact: bool) -> list[str]:
-    """C function that runs one case's inputs, with the expected results."""
+    """Lines of the C function that runs the program on one test case and compares outputs."""
     arrays, said = given(source), in_c(source)
     dims = "".join(f", int64_t {variable(d.name)}" for d in source.dims)
     tables: list[str] = []
@@ -275,7 +279,9 @@ def _case(source: Source, called: str, evidence: Evidence, exact: bool) -> list[
 
 
 def _outside(source: Source, called: str, evidence: Evidence) -> list[str]:
-    """C function that passes out-of-range extents and expects an error and untouched outputs."""
+    """Lines of a C function that passes out-of-range extents and expects an error and untouched outputs; [] if extents
+    are constant.
+    """
     if not source.dims:
         return []
     arrays, first = given(source), len(given(source)) - len(source.dims)
@@ -298,14 +304,14 @@ def _outside(source: Source, called: str, evidence: Evidence) -> list[str]:
 
 
 def _allowed(p: Param, want: NDArray[Any], tolerance: float) -> float:
-    """Absolute tolerance of an element; 0 for bit equality."""
+    """Absolute tolerance for the elements of an output; 0 for integers and booleans."""
     values = want.astype(np.float64)
     finite = values[np.isfinite(values)]
     return 0.0 if DTYPES[p.dtype].kind in "iub" else tolerance * float(np.abs(finite).max(initial=0.0))
 
 
 def _fixed(source: Source, called: str, evidence: Evidence) -> Iterator[str]:
-    """C lines that generate inputs baked into the program."""
+    """Yield C lines that generate those inputs that are constants of the program."""
     number, said = len(source.inputs), in_c(source)
     for n, p in enumerate(p for p in source.params if p.role == "constant"):
         if p.name in [a["name"] for a in evidence.manifest["inputs"]]:
@@ -316,7 +322,9 @@ def _fixed(source: Source, called: str, evidence: Evidence) -> Iterator[str]:
 
 
 def _called(source: Source, called: str) -> Iterator[str]:
-    """C lines for a call in each supported way: default; with workspace; on the caller's threads; packed."""
+    """Yield C lines that call the function in one of its ways, by the C variable ``how``: plainly; with workspace; on
+    the caller's threads; with packed arrays.
+    """
     room, held, dims = spaces(source), f"{called}_workspace_bytes", [variable(d.name) for d in source.dims]
     args = [
         f"*({c_type(p)} *)buffers[{n}]" if p.role in BY_ADDRESS else f"buffers[{n}]"
@@ -351,7 +359,10 @@ def _called(source: Source, called: str) -> Iterator[str]:
 
 
 def _exactly(p: Param, at: int, wanted: Sequence[NDArray[Any]], count: str) -> tuple[list[str], list[str]]:
-    """(tables, comparison lines) for an output compared by a checksum of all bits."""
+    """(tables, comparison lines) in C for an output compared bit by bit, through a checksum.
+
+    at: number of the output's buffer;  wanted: expected values by test case;  count: C text of its number of elements
+    """
     kind, digests = f"uint{8 * itemsize(p.dtype)}_t", ", ".join(f"UINT64_C({digest(want)})" for want in wanted)
     lines = [f"  uint64_t sum_{at} = 0;", f"  for (size_t n = 0; n < (size_t){count}; ++n) {{", f"    {kind} x;"]
     lines += [f"    memcpy(&x, p{at} + n * sizeof x, sizeof x);"]
@@ -363,7 +374,9 @@ def _exactly(p: Param, at: int, wanted: Sequence[NDArray[Any]], count: str) -> t
 
 
 def digest(want: np.ndarray) -> int:
-    """Checksum: sum of element bits times distinct odd numbers, changed by any single difference."""
+    """64-bit checksum of an array: the sum of its elements' bits times distinct odd numbers; any single difference
+    changes it.
+    """
     plain = np.ascontiguousarray(want).reshape(-1)
     if plain.dtype.kind == "f" or plain.dtype.kind == "V":
         plain = np.where(plain == 0, np.zeros(1, plain.dtype), plain).astype(plain.dtype)
@@ -376,8 +389,10 @@ def digest(want: np.ndarray) -> int:
 
 
 def _nearly(p: Param, at: int, wanted: Sequence[NDArray[Any]], allowed: Sequence[float]) -> tuple[list[str], list[str]]:
-    """(tables, comparison lines) for an output compared within tolerance: all elements if few, else samples and partial
-    sums.
+    """(tables, comparison lines) in C for an output compared within tolerance: all elements if few, else samples and
+    partial sums.
+
+    at: number of the output's buffer;  wanted: expected values by test case;  allowed: absolute tolerance by test case
     """
     rows = [want.reshape(-1).astype(np.float64) for want in wanted]
     sizes = [len(row) for row in rows]
@@ -420,7 +435,10 @@ def _nearly(p: Param, at: int, wanted: Sequence[NDArray[Any]], allowed: Sequence
 def _table(
     name: str, rows: Sequence[NDArray[np.float64]], allowed: Sequence[float]
 ) -> tuple[list[str], Callable[[str], str]]:
-    """(C table of numbers per case, function from an index in C to the lookup expression)."""
+    """(lines of a C table with ``rows``, function from an index in C to the lookup expression).
+
+    rows: one array of numbers per test case;  allowed: their tolerances
+    """
     made = NumberRows.of(rows, allowed)
     texts = ",\n".join(made.literal(n) for n in range(len(rows)))
     tables = [f"static const char *const {name}[] = {{\n{texts}}};"]
@@ -456,7 +474,7 @@ add_test(NAME selftest COMMAND NAME_selftest)
 
 
 def cmake(called: str) -> str:
-    """Text of ``CMakeLists.txt``."""
+    """Text of ``CMakeLists.txt`` for the self-test."""
     return CMAKE.replace("NAME", called).replace(f"add_test({called}", "add_test(NAME")
 
 
@@ -487,7 +505,9 @@ static double decoded(const char *text, size_t n, size_t digits, double unit) {
 
 @dataclass(frozen=True)
 class NumberRows:
-    """Rows of numbers encoded as strings: ``digits`` characters each, in multiples of a row's unit."""
+    """Rows of numbers encoded as strings: ``digits`` characters per number, an integer multiple of the row's entry in
+    ``units``.
+    """
 
     digits: int
     units: tuple[float, ...]
@@ -495,7 +515,9 @@ class NumberRows:
 
     @classmethod
     def of(cls, rows: Sequence[NDArray[np.float64]], allowed: Sequence[float]) -> NumberRows:
-        """Encode ``rows``, with units of at most 1 / ``TOLERANCE_STEPS`` of the tolerance ``allowed``."""
+        """Encode ``rows``, with units of at most 1 / ``TOLERANCE_STEPS`` of the row's entry in ``allowed``, its
+        tolerance.
+        """
         most = [float(np.abs(r[np.isfinite(r)]).max(initial=0.0)) for r in rows]
         steps = max(
             (TOLERANCE_STEPS * m / a if a else float(np.inf) for m, a in zip(most, allowed, strict=True) if m),
@@ -508,7 +530,7 @@ class NumberRows:
         return cls(digits, units, tuple(_text(r, u, half, digits) for r, u in zip(rows, units, strict=True)))
 
     def literal(self, row: int) -> str:
-        """C string literal of a row, over several lines."""
+        """C string literal of row number ``row``, over several lines."""
         text = self.texts[row]
         lines = [text[k : k + _LINE] for k in range(0, len(text), _LINE)] or [""]
         return "\n".join(f'  "{line}"' for line in lines)

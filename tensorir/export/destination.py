@@ -46,11 +46,11 @@ class Shipment:
     """Input for a destination's ``make``.
 
     operator: name of the operator
-    parts:    the folder's programs by language, the first one first
+    parts:    {language: program}, the folder's first one first
     manifest: contents so far: arguments, self-test, bodies; no file digests
     package:  Python module name of the folder, None if its name is not legal
     targets:  names of all destinations written
-    evidence: expected results of the self-test, by tolerance (``ExportProgram.max_error``)
+    evidence: function from a tolerance (``ExportProgram.max_error``) to the self-test's expected results
     """
 
     operator: OperatorName
@@ -66,10 +66,11 @@ class Made:
     """The files and facts that a destination adds to a folder.
 
     files: name -> content
-    entry: ``manifest[NAME]``; none if empty
-    use:   Markdown for its section of the README: the call of the kernel; none if empty
-    library: names of those files that are compiled with the C program into the folder's shared library, headers too:
-           ``manifest["library"]``, made here if there is a compiler, else by ``build.library()`` there
+    entry: ``manifest[NAME]``; no entry if empty
+    use:   Markdown for its section of the README: how to call the kernel; no section if empty
+    library: names of those files, headers too, that are compiled with the C program into the folder's shared library
+             (``manifest["library"]``): at export if there is a compiler, else by ``build.library()`` on the user's
+             machine
     """
 
     files: Mapping[str, bytes] = field(default_factory=dict)
@@ -85,10 +86,10 @@ class Destination:
     takes:  languages of source that it runs, the preferred one first
     about:  a line for tables and help: what its user gets
     runner: module of the folder that runs it in the self-test; None: the loader of its language
-    sets:   whether a folder of several shapes can have it
-    gradients: whether it differentiates by kernels, those of ``manifest["backward"]``: folders inside this one
-    maps:   whether it does several calls by one of a kernel for so many, those of ``manifest["batched"]``: likewise
-    hosts:  languages whose programs serve where it takes C, launched by a C program; see ``ExportProgram.hosted``
+    sets:   True if a folder of several shapes can have it
+    gradients: True if it differentiates, by kernels in subfolders: ``manifest["backward"]``
+    maps:   True if it maps over a batch, by kernels for several items in subfolders: ``manifest["batched"]``
+    hosts:  languages of programs that it can use in place of C, launched by a C program; see ``ExportProgram.hosted``
     """
 
     name: str
@@ -103,5 +104,5 @@ class Destination:
 
 
 def nothing_more(shipment: Shipment) -> Made:
-    """``make`` for destinations that need no files beyond the program and its loader."""
+    """Empty additions: ``make`` of destinations that need no files beyond the program and its loader."""
     return Made()

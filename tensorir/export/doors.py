@@ -34,13 +34,13 @@ CODES = {
 
 
 def program_of(manifest: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Manifest entry of the folder's C program."""
+    """Manifest entry of the folder's C program: the folder's own entries overridden by those of its C body."""
     return manifest if manifest["language"] == "c" else {**manifest, **manifest["bodies"]["c"]}
 
 
 def door(shipment: Shipment, name: str, entry: Mapping[str, Any], use: str) -> Made:
-    """Files of binding ``name``: ``shipped/door_NAME.c`` in the library if there is a C program, and
-    ``shipped/door_NAME.py``.
+    """Additions for the framework binding ``name``: ``door_NAME.py`` and, if there is a C program, ``door_NAME.c`` with
+    its argument table, to be compiled into the folder's library.
 
     entry: manifest entry, to which the C function's name is added;  use: README text, as in ``Made``
     """
@@ -54,7 +54,7 @@ def door(shipment: Shipment, name: str, entry: Mapping[str, Any], use: str) -> M
 
 
 def called_with(shipment: Shipment) -> dict[str, str]:
-    """``names`` and ``results`` texts of the kernel's arguments, for Python examples in the README."""
+    """{"names": inputs, "results": outputs}, comma-separated, for Python examples in the README."""
     arguments = shipment.manifest["arguments"]
     given = ", ".join(p["name"] for p in arguments if p["role"] in ("input", "scalar"))
     return {"names": given, "results": ", ".join(p["name"] for p in arguments if p["role"] == "output")}
@@ -65,7 +65,10 @@ def _shipped(file: str) -> bytes:
 
 
 def table(program: Mapping[str, Any], name: str) -> str:
-    """Text of ``door_table.h`` for a C program."""
+    """Text of ``door_table.h``: the C table of a program's arguments that framework bindings (``door_NAME.c``) read.
+
+    program: manifest entry of the C program;  name: C name of its function
+    """
     given = [p for p in program["arguments"] if p["role"] in ("input", "scalar")]
     every = [*given, *(p for p in program["arguments"] if p["role"] == "output")]
     gathers, dims = program.get("gathers", ()), len(program.get("dims", ()))
@@ -102,7 +105,7 @@ def table(program: Mapping[str, Any], name: str) -> str:
 
 
 def symbols(name: str) -> dict[str, str]:
-    """{binding: C function by which the framework finds the kernel}."""
+    """{framework binding: C function by which the framework finds the kernel}."""
     return {"jax": f"{name}_jax", "tvm_ffi": f"__tvm_ffi_{name}"}
 
 

@@ -24,7 +24,9 @@ MAX_STORED_BYTES = 4 << 20  # bytes of expected outputs; beyond it exact results
 
 
 class Case(NamedTuple):
-    """One self-test case: input seed and values of dims."""
+    """One self-test case: seed of the inputs, values of dims, the declarations at these, and ranges of the
+    arguments.
+    """
 
     seed: int
     dims: Mapping[str, int]
@@ -34,7 +36,9 @@ class Case(NamedTuple):
 
 @dataclass
 class Evidence:
-    """The manifest's ``selftest`` entry, its files, and expected outputs by case."""
+    """Test data of an export: the manifest's ``selftest`` entry, files, and by seed the expected outputs and the
+    cases.
+    """
 
     manifest: dict[str, Any]
     files: dict[str, bytes] = field(default_factory=dict)
@@ -50,13 +54,14 @@ def gather(
     max_error: float | None = None,
     points: Sequence[Mapping[str, int]] = ({},),
 ) -> Evidence:
-    """Evaluate the reference on fixed integers; returns the Evidence, test data of an export.
+    """Evaluate the reference on generated integers; return test data of an export.
 
-    reference: in NumPy; the declarations themselves are evaluated when None
-    label:     what the names of files begin with
-    share:     how many programs share the bytes that a folder has for expected outputs
-    max_error: relative to the largest output, of kernels that round where the declarations do not; None: as these
-    points:    values of dims, by name: a case for each; one without any, and as many seeds as have room, without dims
+    reference: NumPy function of the inputs; None: the declarations themselves are evaluated
+    label:     prefix of file names
+    share:     number of programs that share the space of a folder for expected outputs
+    max_error: allowed error relative to the largest output, for kernels that round where the declarations do not; None:
+               none
+    points:    values of dims by name, one test case for each; without dims, as many seeds as have space
     """
     stored, (cases, exact) = MAX_STORED_BYTES // share, _cases(outputs, points)
     size = sum(_nbytes(t) for c in cases[: len(points)] for t in c.outputs)
@@ -81,7 +86,7 @@ def gather(
 
 
 def _cases(outputs: Sequence[Tensor], points: Sequence[Mapping[str, int]]) -> tuple[list[Case], bool]:
-    """(cases for each seed and point of dims, true if all results are exact)."""
+    """(test cases, one per seed, cycling through ``points``; True if all results are exact)."""
     dims, made, exact = dims_of(outputs), list[Case](), True
     for n in range(max(len(points), len(SEEDS))):
         point = points[n % len(points)]
@@ -97,7 +102,7 @@ def _nbytes(t: Tensor) -> int:
 
 
 def _about(a: ArgumentRange) -> dict[str, Any]:
-    """Manifest entry from which the self-test regenerates an argument."""
+    """Manifest entry from which the self-test generates an argument again."""
     return {"name": a.name, "low": a.low, "high": a.high, **({"steps": list(a.steps)} if a.steps else {})}
 
 
@@ -115,7 +120,7 @@ def _evaluated(outputs: Sequence[Tensor], reference: Callable[..., Any] | None, 
 
 
 def _by_bits(array: Any) -> bool:
-    """True for dtypes that NumPy lacks, stored and compared as bit patterns."""
+    """True if NumPy lacks the array's dtype (bfloat16, float8), so that files and comparisons use its bits."""
     return from_numpy(array.dtype.name) in WIDENED and array.dtype != np.float16
 
 

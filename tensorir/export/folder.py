@@ -64,9 +64,9 @@ def export(
     max_error: float | None = None,
     name: str | None = None,
 ) -> Path:
-    """Write ``source`` and everything needed to run and test it into the folder ``path``.
+    """Write ``source`` and everything needed to run and test it into the folder ``path``; return the folder.
 
-    to:     destinations, see ``DESTINATIONS``; one may be a string
+    to:     names of destinations, see ``DESTINATIONS``; a single one may be a string
     name:   as for ``export_part``
     others: see ``ExportProgram``
 
@@ -88,17 +88,17 @@ def export_part(
     backward: Mapping[str, ExportProgram] | None = None,
     batched: Sequence[ExportProgram] = (),
 ) -> Path:
-    """Write ``part`` and everything needed to run and test it into the folder ``path``.
+    """Write ``part`` and everything needed to run and test it into the folder ``path``; return the folder.
 
-    name:     ``NS::NAME`` of the operator, where a destination registers one; by the folder's name when None
-    others:   programs of the same computation in other languages, which are taken before one is lowered again
-    arch:     CUDA architectures for which images are made, see ``images``
-    backward: by input, the program for its gradient; see ``gradients``. Each has a folder inside this one
-    batched:  programs for several calls at once; see ``batches``. Likewise
+    name:     ``NS::NAME`` of the operator, if a destination registers one; None: the folder's name
+    others:   {language: program of the same computation}; languages missing there are lowered from ``part``
+    arch:     CUDA architectures to compile images for, see ``images``
+    backward: {input: program for its gradient}, each exported to a subfolder; see ``gradients``
+    batched:  programs that compute several calls at once, each exported to a subfolder; see ``batches``
 
     Raises ExportError: ``export.destination``, ``export.name``, ``export.language``, ``export.arch``,
     ``export.portable``, ``export.backward``, ``export.batched``, ``export.not-empty``, ``export.unwritable``,
-    ``export.no-reference``; and what lowering for a destination raises.
+    ``export.no-reference``; and errors of lowering for a destination.
     """
     need_path("path", path, ExportError)
     to = destinations(to)
@@ -144,7 +144,7 @@ def export_part(
 def _bodies(
     parts: Mapping[str, ExportProgram], manifest: Mapping[str, Any], called: str, evidence: _Evidence
 ) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """(manifest entries, files) of programs in further languages."""
+    """({"bodies": {language: manifest entry}}, files) of the programs after the first."""
     bodies, files = {}, dict[str, bytes]()
     for language, p in list(parts.items())[1:]:
         about, own = _program(p, called, evidence, constants=f"{language}_")
@@ -154,7 +154,7 @@ def _bodies(
 
 
 def _inside(made: Mapping[str, ExportProgram], place: Path, to: Sequence[str], name: str, asked: Sequence[str]) -> None:
-    """Write the subfolder of an auxiliary kernel (gradient or batch), in each language of ``made``."""
+    """Export an auxiliary kernel (gradient or batch) to the subfolder ``place``, in each language of ``made``."""
     arch = asked if "cuda" in made else ()
     export_part(next(iter(made.values())), place, to, name=name, others=made, arch=arch)
 
@@ -168,7 +168,7 @@ _OWN = ("language", "source", "sources", "options", "arguments", "kernels")
 def _images(
     part: ExportProgram, made: Images, called: str, evidence: _Evidence
 ) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """(``manifest["cuda"]``, files) of precompiled images."""
+    """(``manifest["cuda"]``, files {name: content}) of precompiled images and the portable program."""
     stem = Path(file_name(part.source)).stem
     files = {f"{stem}_{i.arch}.{i.kind}": i.data for i in made.images}
     entry: dict[str, Any] = {"images": [i.entry(f"{stem}_{i.arch}.{i.kind}") for i in made.images]}
@@ -189,15 +189,15 @@ def export_set(
     files: Mapping[str, str],
     about: Mapping[str, object] | None = None,
 ) -> Path:
-    """Write the programs of several shapes, and the choice among them, into the folder ``path``.
+    """Write the programs of several shapes, and the choice among them, into the folder ``path``; return the folder.
 
     parts:    one for each shape of ``dispatch``, in its order, all of one language
     name:     of the operator
     dispatch: which kernel each shape has
-    files:    ``choose.py`` and whatever else says the choice as code or data
-    about:    more for the manifest
+    files:    ``choose.py`` and other files with the choice as code or data
+    about:    further manifest entries
 
-    What a program reads is compiled into it, so every shape has its own, whichever of the kernels it is made by.
+    Extents are compiled in, so that every shape has its own program even if shapes share a kernel's configuration.
     ``dispatch.py`` gives the program of a shape in Python, ``program.c`` its number in C. Raises as ``export``, and
     ``export.set`` for destinations that take one shape.
     """
@@ -238,7 +238,9 @@ def export_set(
 
 
 def _export(path: str | Path, parts: Sequence[ExportProgram], content: Callable[[], dict[str, bytes]]) -> Path:
-    """Write the files returned by ``content``, after all checks that could refuse."""
+    """Write the files that ``content()`` returns into the folder and return it; an error before that leaves the folder
+    unchanged.
+    """
     folder = Path(path)
     if not all(p.outputs for p in parts):
         raise refuse(ExportError, "export.no-reference", "nothing to test against: pass the declared outputs")
@@ -259,7 +261,7 @@ def _head(name: str, to: Sequence[str], called: OperatorName) -> dict[str, Any]:
 
 
 class _Evidence:
-    """Expected results of the self-test, computed once per tolerance and shared by programs."""
+    """Function from a tolerance to the self-test's expected results, computed once per tolerance."""
 
     def __init__(self, part: ExportProgram, label: str = "", share: int = 1, sources: Sequence[Source] = ()) -> None:
         self.part, self.label, self.share = part, label, share
@@ -285,7 +287,7 @@ class _Evidence:
 def _program(
     part: ExportProgram, called: str, evidence: _Evidence, label: str = "", constants: str = ""
 ) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """(manifest entry, files) of a program.
+    """(manifest entry, files {name: content}) of one program.
 
     label:     prefix of file names;  constants: prefix of constants' files
     """
@@ -325,7 +327,10 @@ def _program(
 def _complete(
     shipment: Shipment, manifest: dict[str, Any], files: Mapping[str, bytes], maps: bool = False
 ) -> dict[str, bytes]:
-    """All files of the folder, the manifest last."""
+    """All files of the folder {name: content}, the manifest last.
+
+    maps: True if kernels take tensor maps
+    """
     shipped = resources("tensorir.export.shipped")
     made = dict(files)
     uses: list[str] = []
@@ -364,7 +369,7 @@ def _complete(
 
 
 def _json(value: Any, indent: str = "") -> str:
-    """Readable JSON text: values that fit are on one line."""
+    """JSON text of ``value`` for readers: values that fit are on one line."""
     short = json.dumps(value)
     if len(indent) + len(short) <= MANIFEST_LINE or not isinstance(value, dict | list | tuple) or not value:
         return short
@@ -380,7 +385,11 @@ def _json(value: Any, indent: str = "") -> str:
 def _library(
     shipment: Shipment, manifest: Mapping[str, Any], linked: Sequence[str], made: Mapping[str, bytes]
 ) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """(manifest entry, files) of the shared library, compiled now if a C compiler is present."""
+    """(manifest entry, files) of the folder's shared library, compiled now if there is a C compiler, else without the
+    file.
+
+    linked: names of bindings' files compiled with the program
+    """
     program = manifest if manifest["language"] == "c" else manifest["bodies"]["c"]
     sources = {name: made[name] for name in (*program["sources"], *linked)}
     file = f"lib{shipment.operator.name}.so"
@@ -415,7 +424,9 @@ def _assumed(a: Assumed) -> dict[str, Any]:
 
 
 def _write(folder: Path, content: Mapping[str, bytes], old: Sequence[str]) -> None:
-    """Write each file atomically, the manifest last; delete files of an earlier export that are not rewritten."""
+    """Write each file atomically, the manifest last; delete the files ``old`` of an earlier export that are not
+    rewritten.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     for name, data in content.items():
         number, scratch = tempfile.mkstemp(prefix=".new-", dir=folder)
@@ -438,10 +449,11 @@ def _write(folder: Path, content: Mapping[str, bytes], old: Sequence[str]) -> No
 def gradients(
     source: Source, to: Sequence[str], backward: Mapping[str, ExportProgram]
 ) -> dict[str, dict[str, ExportProgram]]:
-    """{input: {language: program}} of gradient kernels for differentiating destinations.
+    """{input: {language: program}} of gradient kernels in the languages that differentiating destinations need; {}
+    without ``backward``.
 
-    They take inputs and outputs of ``source`` by name, and the incoming gradient as ``d_<output>``. Raises ExportError
-    ``export.backward`` for a kernel that does not fit, and errors of lowering.
+    Kernels take inputs and outputs of ``source`` by name, and the incoming gradient as ``d_<output>``. Raises
+    ExportError ``export.backward`` for a kernel that does not fit, and errors of lowering.
     """
     if not backward:
         return {}
@@ -474,7 +486,7 @@ def folder_of(of: str) -> str:
 
 
 def backward_entries(to: Sequence[str], found: Mapping[str, Mapping[str, ExportProgram]]) -> dict[str, Any]:
-    """``manifest["backward"]``: per input, the subfolder and the kernel's arguments."""
+    """``manifest["backward"]``: {input: its gradient kernel's subfolder, arguments and destinations}."""
     which = list(differentiating(to))
     return {
         of: {
@@ -487,7 +499,9 @@ def backward_entries(to: Sequence[str], found: Mapping[str, Mapping[str, ExportP
 
 
 def _check(source: Source, of: str, gradient: Source) -> None:
-    """Raise ``export.backward`` unless ``gradient`` fits input ``of``."""
+    """Raise ExportError ``export.backward`` unless the kernel ``gradient`` has fitting inputs and one output like input
+    ``of``.
+    """
     known = {f"d_{p.name}": p for p in source.outputs if "float" in p.dtype}
     known |= {p.name: p for p in (*source.outputs, *source.inputs)}
     what = f"the kernel for the gradient of {of}"
@@ -509,10 +523,10 @@ def _check_alike(what: str, p: Param, known: Param) -> None:
 
 @dataclass(frozen=True)
 class Batch:
-    """A kernel that processes several items per call.
+    """A kernel that processes ``items`` items per call.
 
     mapped:   inputs with one entry per item; others are shared
-    programs: by language
+    programs: {language: program}
     """
 
     items: int
@@ -525,10 +539,10 @@ class Batch:
 
 
 def batches(source: Source, to: Sequence[str], given: Sequence[ExportProgram]) -> dict[str, Batch]:
-    """{subfolder: Batch} for destinations that support batching (vmap).
+    """{subfolder: batch kernel} for destinations that support batching (vmap); {} without ``given``.
 
-    Kernels take the inputs of ``source`` by name, some with a leading item dimension, and give all outputs one. Raises
-    ExportError ``export.batched`` for a kernel that does not fit, and errors of lowering.
+    Kernels take the inputs of ``source`` by name, some with a leading item dimension, and all their outputs have one.
+    Raises ExportError ``export.batched`` for a kernel that does not fit, and errors of lowering.
     """
     if not given:
         return {}
@@ -552,13 +566,17 @@ def mapping_targets(to: Sequence[str]) -> tuple[str, ...]:
 
 
 def batched_entries(to: Sequence[str], found: Mapping[str, Batch]) -> list[dict[str, object]]:
-    """``manifest["batched"]``: entries of batch kernels."""
+    """``manifest["batched"]``: one entry per batch kernel, with its subfolder, items, mapped inputs and
+    destinations.
+    """
     which = list(mapping_targets(to))
     return [{"folder": name, "items": b.items, "mapped": list(b.mapped), "targets": which} for name, b in found.items()]
 
 
 def _mapped(source: Source, batched: Source) -> tuple[int, tuple[str, ...]]:
-    """(number of items per call, inputs with one entry per item)."""
+    """(number of items per call, inputs with one entry per item) of a batch kernel. Raises ExportError
+    ``export.batched``.
+    """
     wanted = {p.name: p for p in source.inputs}
     if sorted(wanted) != sorted(p.name for p in batched.inputs) or len(source.outputs) != len(batched.outputs):
         given = ", ".join(p.name for p in batched.inputs)
@@ -589,7 +607,7 @@ def _unfit(code: str, message: str, hint: str) -> TensorIRError:
 
 
 def earlier(folder: Path) -> list[Path]:
-    """Subfolders of an earlier export of ours at ``folder``."""
+    """Subfolders of the export in ``folder``, by its manifest; [] if it holds none."""
     try:
         manifest = json.loads(small_file(folder / "manifest.json", MAX_MANIFEST))
         inner = [*manifest.get("backward", {}).values(), *manifest.get("batched", [])]
@@ -600,7 +618,9 @@ def earlier(folder: Path) -> list[Path]:
 
 
 def remove(folder: Path) -> None:
-    """Delete files of an earlier export; foreign files remain, and so does the folder."""
+    """Delete the files of an earlier export, and the folder if it is empty then; other folders and foreign files
+    stay.
+    """
     try:
         names = existing(folder)
     except ExportError:
@@ -621,8 +641,8 @@ PRIMES = (7, 13, 5, 11)
 
 
 def points(outputs: Sequence[Tensor], sources: Sequence[Source]) -> list[dict[str, int]]:
-    """Return dim values for self-tests: least, primes, around tile multiples, largest affordable; [{}] without dims.
-    Dims differ from each other in both orders if ranges allow.
+    """Return [{dim: value}] for self-tests: least values, primes, around multiples of tiles, largest affordable; [{}]
+    without dims. Dims differ from each other in both orders if ranges allow.
     """
     dims = dims_of(outputs)
     most = largest(outputs)
@@ -639,7 +659,9 @@ def points(outputs: Sequence[Tensor], sources: Sequence[Source]) -> list[dict[st
 
 
 def largest(outputs: Sequence[Tensor]) -> dict[Var, int]:
-    """Return the largest dim values with at most ``MOST_WORK`` terms, halving dims one after another."""
+    """Return {dim: largest value} so that there are at most ``MOST_WORK`` terms; the largest dims are halved until
+    then.
+    """
     dims = {v: v.bounds[1] for v in dims_of(outputs) if v.bounds is not None}
     lows = {v: v.bounds[0] for v in dims if v.bounds is not None}
     while work(outputs, dims) > MOST_WORK and (free := [v for v in dims if dims[v] > lows[v]]):
@@ -649,7 +671,7 @@ def largest(outputs: Sequence[Tensor]) -> dict[Var, int]:
 
 
 def work(outputs: Sequence[Tensor], dims: Mapping[Var, int]) -> int:
-    """Return the number of terms and elements computed at given dims."""
+    """Return the number of terms and elements computed, and of input elements, at given values of dims."""
     total = sum(prod(at(e, dims) for e in t.shape) for t in inputs_of(outputs))
     for op in computes_of(outputs):
         axes = {v for b in op.bodies for v in getattr(b, "axes", ())}
@@ -658,7 +680,9 @@ def work(outputs: Sequence[Tensor], dims: Mapping[Var, int]) -> int:
 
 
 def tile_of(dim: str, sources: Sequence[Source]) -> int:
-    """Return the largest number of elements along a dim that one block computes, derived from kernel grids."""
+    """Return the largest number of elements along a dim that one block computes, from the divisors in kernels' grids;
+    ``VECTOR_LANES`` if no grid divides it.
+    """
     texts = {e for s in sources for k in s.kernels for e in k.grid if isinstance(e, str)}
     found = [
         node.right.value

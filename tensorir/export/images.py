@@ -34,7 +34,7 @@ class DeviceImage:
 
 @dataclass(frozen=True)
 class Images:
-    """All compiled images of a program.
+    """All compiled images of a CUDA program.
 
     portable: program for architectures that cannot run the tuned one; None if not needed
     missing:  reason why no portable program exists although it would help; "" otherwise
@@ -46,7 +46,9 @@ class Images:
 
 
 def architectures(arch: Sequence[str]) -> tuple[str, ...]:
-    """Validated architectures; ``export.arch`` or ``target.unknown`` for unknown ones."""
+    """Validated architectures, without repetition. Raises ExportError ``export.arch``, or ``target.unknown`` for
+    unknown ones.
+    """
     named = [arch] if isinstance(arch, str) else need_list("arch", arch, "architectures, such as sm_80", ExportError)
     given: list[str] = []
     for one in named:
@@ -61,8 +63,8 @@ def architectures(arch: Sequence[str]) -> tuple[str, ...]:
 def compiled(part: ExportProgram, arch: Sequence[str]) -> Images:
     """Compile a CUDA program for the architectures, plus PTX for later ones.
 
-    Raises ExportError ``export.portable`` where one of them needs another program and there is none, CompileError
-    ``compile.nvrtc``, DeviceError ``device.no-nvrtc``.
+    Raises ExportError ``export.portable`` if an architecture needs a portable program and lowering one fails,
+    CompileError ``compile.nvrtc``, DeviceError ``device.no-nvrtc``.
     """
     least, special = number(part.arch)
     others = [one for one in arch if not _runs(part.arch, one)]
@@ -93,20 +95,20 @@ def compiled(part: ExportProgram, arch: Sequence[str]) -> Images:
 
 
 def _portable(part: ExportProgram, target: str) -> ExportProgram:
-    """The computation lowered for an architecture whose code later ones run."""
+    """The computation lowered for ``target``, an architecture whose code later ones run too."""
     if part.again is None:
         raise refuse(ExportError, "export.portable", "it came without its schedule", hint="s.export(…)")
     return part.again(target)
 
 
 def _text(part: ExportProgram, portable: ExportProgram | None, arch: str) -> tuple[str, str]:
-    """(which program, CUDA text) for an architecture."""
+    """("tuned" or "portable", CUDA text) of the program for an architecture."""
     if portable is None or _runs(part.arch, arch):
         return TUNED, part.source.text
     return PORTABLE, portable.source.text
 
 
 def _runs(made_for: str, arch: str) -> bool:
-    """True if text lowered for ``made_for`` compiles for ``arch``."""
+    """True if CUDA text lowered for the architecture ``made_for`` compiles for ``arch``."""
     (least, special), (given, _) = number(made_for), number(arch)
     return made_for == arch if special else given >= least

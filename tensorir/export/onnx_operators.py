@@ -15,15 +15,15 @@ from tensorir.ir.dtypes import DTYPES, WIDENED
 
 @dataclass(frozen=True)
 class OnnxOperator:
-    """A function ``int NAME(const tir_call *, void *const *buffers)`` as an operator.
+    """A C function ``int NAME(const tir_call *, void *const *buffers)`` as an operator of ONNX Runtime.
 
     name:      of the operator
-    function:  in C, declared by ``function.h``
-    arguments: entries of ``manifest["arguments"]``; those that the caller gives, inputs and scalars, then outputs
+    function:  its C name, declared by ``function.h``
+    arguments: entries of ``manifest["arguments"]``: inputs and scalars, then outputs
     gathers:   entries of ``manifest["gathers"]``: which inputs are indices, and their range
-    once:      names of what its kernels that run once read and write: the function has ``NAME_pack`` then
-    hosted:    a driver runs it: the function has ``NAME_why`` then
-    dims:      how many extents a call decides: the function has ``NAME_dims`` and ``NAME_extents`` then
+    once:      arrays that kernels which run once read and write; if not empty, the function ``NAME_pack`` exists
+    hosted:    True if a driver runs it; then the function ``NAME_why`` exists
+    dims:      number of launch-time extents; if not 0, the functions ``NAME_dims`` and ``NAME_extents`` exist
     """
 
     name: str
@@ -38,7 +38,10 @@ class OnnxOperator:
     def of(
         cls, name: str, function: str, program: Mapping[str, Any], shapes: Iterable[Sequence[int]] = ()
     ) -> OnnxOperator:
-        """OnnxOperator of a manifest's program; shapes: of inputs then outputs, to override"""
+        """The operator ``name`` for a program in a manifest.
+
+        function: its C name;  program: its manifest entry;  shapes: of inputs then outputs, in place of the program's
+        """
         once = {a for k in program["kernels"] if k["once"] for a in arrays_of(k)}
         kept = {p["name"] for p in program["arguments"] if p["role"] == "workspace"} & once
         hosted, dims = "host" in program, len(program.get("dims", ()))
@@ -54,7 +57,7 @@ class OnnxOperator:
 
     @property
     def open(self) -> list[str]:
-        """Launch-time extents, in the order of ``NAME_extents``."""
+        """Extents in shapes and index limits that depend on dims, in the order of ``NAME_extents``."""
         shapes = [p["shape"] for p in (*self.inputs, *self.outputs)]
         return open_extents([*shapes, [g["limit"] for g in self.gathers]])
 
@@ -101,19 +104,19 @@ def _why(operator: OnnxOperator) -> str:
 
 
 def _sized(operator: OnnxOperator) -> str:
-    """C initializer: functions for dims and extents, and the number of dims."""
+    """C initializer text: the functions for dims and extents and the number of dims, or "NULL, NULL, 0"."""
     name = operator.function
     return f"{name}_dims, {name}_extents, {operator.dims}" if operator.dims else "NULL, NULL, 0"
 
 
 def _packing(operator: OnnxOperator) -> str:
-    """C initializer: packing function, packed call, and packed bytes."""
+    """C initializer text: the packing function, the call on packed arrays and their bytes, or "NULL, NULL, 0"."""
     name = operator.function
     return f"{name}_pack, {name}_packed, {name}_packed_bytes" if operator.once else "NULL, NULL, 0"
 
 
 def _values(number: int, operator: OnnxOperator) -> str:
-    """C table of an operator's inputs and outputs."""
+    """C tables of an operator's inputs and outputs; their names contain ``number``."""
     values, known = [*operator.inputs, *operator.outputs], operator.open
     shapes = [", ".join(str(coded(e, known)) for e in p["shape"]) for p in values]
     dims = "".join(

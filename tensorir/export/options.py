@@ -32,7 +32,9 @@ _Made = TypeVar("_Made")
 
 
 def destinations(to: str | Sequence[str]) -> tuple[str, ...]:
-    """Destination names from a list or comma-separated string; ``export.destination`` for unknown ones."""
+    """Destination names from a list or comma-separated string. Raises ExportError ``export.destination`` for unknown
+    ones.
+    """
     to = [word.strip() for word in to.split(",") if word.strip()] if isinstance(to, str) else to
     legal = ", ".join(DESTINATIONS)
     if not isinstance(to, list | tuple) or not to:
@@ -56,9 +58,9 @@ def refuse_sets(to: str | Sequence[str]) -> None:
 
 
 def operator(name: str | None, path: str | Path) -> OperatorName:
-    """The kernel's registered name: ``NS::NAME`` or NAME as given; by the folder's name when None.
+    """The kernel's registered name, from ``NS::NAME`` or NAME; None: from the folder's name.
 
-    Raises ExportError ``export.name`` for what is no identifier of C.
+    Raises ExportError ``export.name`` if it is no C identifier, or taken.
     """
     if name is None:
         return OperatorName(NAMESPACE, _legal_name(Path(path).resolve().name))
@@ -88,13 +90,13 @@ _C_PROGRAM = re.compile(r"call|buffers|door_\w+|(?i:[rwxf]|page)")
 
 
 def _legal(word: str) -> str:
-    """``word`` as an identifier of C, C++ and Python."""
+    """``word`` turned into an identifier of C, C++ and Python."""
     found = identifier(word)
     return f"{found}_" if iskeyword(found) else found
 
 
 def _legal_name(word: str) -> str:
-    """``word`` as a C function name."""
+    """``word`` turned into a C function name that does not clash with the C library."""
     found = _legal(word)
     return f"{found}_" if found in _C_LIBRARY or _C_PROGRAM.fullmatch(found) else found
 
@@ -102,8 +104,8 @@ def _legal_name(word: str) -> str:
 def programs(
     part: ExportProgram, to: Sequence[str], others: Mapping[str, ExportProgram] | None = None
 ) -> dict[str, ExportProgram]:
-    """{language: program} for the destinations ``to``: ``part``, ``others``, and ``part`` lowered again if neither
-    suits.
+    """{language: program} for the destinations ``to``: ``part``, ``others``, and ``part`` lowered again for
+    destinations that can run neither.
 
     Raises ExportError ``export.language``, and errors of lowering.
     """
@@ -116,8 +118,10 @@ def programs(
 
 
 def _again(part: ExportProgram, language: str, needed_by: str, to: Sequence[str]) -> ExportProgram:
-    """``part`` in another language. For C, a GPU program may instead be launched by a C host program if all
-    destinations accept it.
+    """``part`` lowered for another language. If that is C and all destinations accept it, a GPU program is launched by
+    a C host program instead.
+
+    needed_by: destination named in errors
     """
     source = part.source.language
     hosted = language == "c" and all(source in d.hosts for d in map(DESTINATIONS.__getitem__, to) if "c" in d.takes)
@@ -130,11 +134,11 @@ def _again(part: ExportProgram, language: str, needed_by: str, to: Sequence[str]
 
 
 def by_language(to: str | Sequence[str], language: str | None = None) -> dict[str | None, list[str]]:
-    """{language: destinations that take it}; keys: languages that are the only one of some destination, or None if
-    there are
-    no such languages.
+    """{language: destinations that take it}. Languages are those that are the only one of some destination; the key
+    None, for any language, stands for all destinations if there are no such languages.
 
-    language: instead, one entry with all destinations. Raises ExportError as ``export`` does for unknown destinations.
+    language: if given, the result has this one entry, with all destinations
+    Raises ExportError as ``export`` does for unknown destinations.
     """
     to = destinations(to)
     if language is not None:
@@ -149,7 +153,9 @@ def by_language(to: str | Sequence[str], language: str | None = None) -> dict[st
 def each_language(
     wanted: Mapping[str | None, Sequence[str]], make: Callable[[str | None], _Made]
 ) -> dict[str | None, _Made]:
-    """{language: make(language)}, before anything is written; errors name the destinations that need the language."""
+    """{language: make(language)}; nothing is written. Errors of ``make`` are extended by the destinations that need the
+    language.
+    """
     found = {}
     for language in wanted:
         try:
@@ -162,7 +168,7 @@ def each_language(
 def _for_destinations(
     error: TensorIRError, wanted: Mapping[str | None, Sequence[str]], language: str | None
 ) -> TensorIRError:
-    """An error for a missing language, extended by the destinations that need it; other errors unchanged."""
+    """``error``, its message extended by the destinations that need the missing language; other errors unchanged."""
     only = [name for name in wanted[language] if DESTINATIONS[name].takes == (language,)]
     if not only or error.code not in ("export.not-tuned", "template.target"):
         return error
@@ -173,9 +179,9 @@ def _for_destinations(
 
 
 def places(path: str | Path, wanted: Iterable[str | None]) -> dict[str | None, Path]:
-    """{language: folder}, ``path`` itself if there is one.
+    """{language: folder}: ``path`` itself for a single language, else its subfolders.
 
-    Raises ExportError ``export.not-empty`` where one of them may not be written, before anything is.
+    Raises ExportError ``export.not-empty``, before anything is written, if a folder may not be written.
     """
     languages = list(wanted)
     if len(languages) == 1:
@@ -195,7 +201,9 @@ MAX_MANIFEST = 64 << 20
 
 
 def existing(folder: Path) -> list[str]:
-    """Files of an earlier export of ours; raises for other nonempty folders."""
+    """Names of the files of an earlier export in ``folder``; [] if it is empty or missing. Raises ExportError
+    ``export.not-empty`` for other folders.
+    """
     try:
         if not folder.exists() and not folder.is_symlink():
             return []
@@ -215,8 +223,8 @@ def existing(folder: Path) -> list[str]:
 
 
 def package_of(folder: Path) -> str | None:
-    """Python package name of the folder (parent on ``sys.path``); None if its name is no module name or shadows an
-    imported module.
+    """Name by which Python imports the folder, with its parent on ``sys.path``; None if its name is no module name or
+    shadows an imported module.
     """
     place = folder.resolve()
     names = [place.name] if place.name not in BODIES else [place.parent.name, place.name]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class ExportError(TensorIRError):
-    """A folder cannot be exported: unknown destination, foreign files, full disk."""
+    """Raised if a folder cannot be exported: unknown destination, foreign files, full disk."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,16 +23,15 @@ class ExportProgram:
     """A program to export: its source, with what is needed to test it and to lower it for other targets.
 
     outputs:   the declarations, from which the self-test's expected results are computed
-    reference: another way to compute them, in NumPy
-    kind:      "cpu" or "gpu": which device the loader prefers
-    arch:      CUDA's architecture that it was lowered for; empty for other languages
-    about:     more for the manifest (the record, the device it was tuned on)
-    max_error: what its results may be off, as ``Workload.allowed_error`` says
-    again:     the same computation lowered for another target, by its text ("c", "cuda -arch=sm_80"); see
-               ``for_target``. It also gives this language for other limits ("c -vector_bytes=16"). It raises a
-               TensorIRError where the schedule cannot be lowered so
-    hosted:    it ships as a C program that launches it on the driver
-    images:    what of it such a program carries compiled
+    reference: NumPy function that computes them in place of the declarations
+    kind:      "cpu" or "gpu": the kind of device that the loader prefers
+    arch:      CUDA architecture that it was lowered for; "" for other languages
+    about:     further manifest entries (the record, the device it was tuned on)
+    max_error: allowed error of its results, as ``Workload.allowed_error``
+    again:     function from a target's text ("c", "cuda -arch=sm_80", "c -vector_bytes=16") to the same computation
+               lowered for it, or a TensorIRError; see ``for_target``
+    hosted:    True if it ships as a C program that launches it on the driver
+    images:    compiled CUDA images that such a program carries
     """
 
     source: Source
@@ -49,13 +48,13 @@ class ExportProgram:
 
     @property
     def language(self) -> str:
-        """Language of the exported program: "c" if a C host program launches it."""
+        """Language of the exported files: "c" if a C host program launches the kernels, else that of the source."""
         return "c" if self.hosted else self.source.language
 
     def for_target(self, target: str, needed_by: str) -> ExportProgram:
-        """This computation as a program for ``target``; itself if already in that language.
+        """This computation as a program for ``target``; itself if it is in that language already.
 
-        needed_by: the destination, for the message
+        needed_by: destination named in errors
         Raises ExportError ``export.language`` for a program without its schedule, and errors of lowering.
         """
         if self.source.language == target:

@@ -40,10 +40,9 @@ _LAUNCHES = """\
 
 
 def readme(m: dict[str, Any], package: str | None, uses: Sequence[str] = ()) -> str:
-    """README of a folder, in Markdown.
+    """Markdown text of a folder's README.
 
-    package: Python name of the folder
-    uses:    sections from destinations
+    m: the manifest;  package: name by which Python imports the folder, or None;  uses: sections from destinations
     """
     results = [p for p in m["arguments"] if p["role"] == "output"]
     return f"""# {_plain(m["name"])}
@@ -83,7 +82,7 @@ def _untried(m: dict[str, Any]) -> str:
 
 
 def set_readme(m: dict[str, Any], package: str | None, uses: Sequence[str] = ()) -> str:
-    """README of a folder with several shapes."""
+    """Markdown text of the README of a folder with several shapes."""
     programs = m["programs"]
     first = programs[0]
     called = ", ".join(f"{name}={value!r}" for name, value in _asked(m, first).items())
@@ -135,7 +134,7 @@ def _uses(uses: Sequence[str]) -> str:
 
 
 def _images(m: dict[str, Any]) -> str:
-    """Paragraph on precompiled CUDA architectures."""
+    """Paragraph on precompiled CUDA images; "" if the folder has none."""
     about = m.get("cuda")
     if about is None:
         return ""
@@ -162,7 +161,7 @@ def _images(m: dict[str, Any]) -> str:
 
 
 def _body(m: dict[str, Any], package: str | None) -> str:
-    """Section on the program in a further language."""
+    """README section on a program in a further language."""
     module = f"loader_{m['language']}"
     return f"""
 ## In {BODIES[m["language"]].title}: `{m["source"]}`
@@ -182,7 +181,10 @@ Compile it with {" ".join(m["options"])}.
 
 
 def _import(package: str | None, module: str, name: str, inside: str = "") -> str:
-    """Python lines that create the callable; ``inside``: submodule, if not the default loader"""
+    """Python lines that import the class ``name`` and call it.
+
+    inside: submodule of the package that has the class; "": the package itself
+    """
     made = f"    {name.lower()} = "
     if package is None:
         return f'    import sys; sys.path.insert(0, "this folder")\n    from {module} import {name}\n{made}{name}()'
@@ -192,14 +194,14 @@ def _import(package: str | None, module: str, name: str, inside: str = "") -> st
 
 
 def _another(package: str | None, module: str, name: str) -> str:
-    """Alternative import lines."""
+    """Paragraph with another way to import the class; "" if the folder is no package."""
     if package is None:
         return ""
     return f"\n`from {module} import {name}` does as well, with this folder itself first on `sys.path`.\n"
 
 
 def _asked(m: dict[str, Any], p: dict[str, Any]) -> dict[str, Any]:
-    """Parameters that distinguish the shapes."""
+    """Parameters of program ``p`` that differ between the folder's shapes: {name: value}."""
     return {name: value for name, value in p["parameters"].items() if name not in m["fixed"]}
 
 
@@ -209,7 +211,7 @@ def _shape(m: dict[str, Any], n: int, p: dict[str, Any]) -> str:
 
 
 def _section(n: int, p: dict[str, Any]) -> str:
-    """Section on program ``n`` of several."""
+    """README section on program number ``n`` of several."""
     return f"""
 ## Program {n}: `{p["source"]}`
 
@@ -248,7 +250,7 @@ def _launches(m: dict[str, Any]) -> str:
 
 
 def _schedule(m: dict[str, Any]) -> str:
-    """Pointer to the file with the schedule's steps."""
+    """Sentence on where the schedule's steps are, or that there are none."""
     return "Its steps are `trace` in `manifest.json`." if m["trace"] else "None: as declared."
 
 
@@ -257,7 +259,9 @@ def _trace(m: dict[str, Any]) -> str:
 
 
 def _assumed(m: dict[str, Any]) -> str:
-    """Paragraph on assumptions: alignments are checked by the loader, bounds are trusted."""
+    """Paragraph on assumptions of the kernels: alignments are checked by the loader, bounds are trusted; "" without
+    any.
+    """
     rows = []
     for a in m["assumed"]:
         low = f"{a['low']} <= " if "low" in a else ""
@@ -268,7 +272,9 @@ def _assumed(m: dict[str, Any]) -> str:
 
 
 def _maps(m: dict[str, Any]) -> str:
-    """Paragraph on encoding the kernels' tensor maps from other languages."""
+    """Paragraph and table with facts to encode the kernels' tensor maps from other languages; "" without tensor
+    maps.
+    """
     maps = [(k["name"], t) for k in m["kernels"] for t in k["maps"]]
     if not maps:
         return ""

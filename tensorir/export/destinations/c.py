@@ -9,7 +9,7 @@ from tensorir.export.destination import Destination, Made, Shipment
 
 
 def make(shipment: Shipment) -> Made:
-    """Files ``selftest.c`` and ``CMakeLists.txt``."""
+    """Additions for C: files ``selftest.c`` and ``CMakeLists.txt``, the function's names, and the README's section."""
     name, part = shipment.operator.name, shipment.parts["c"]
     source = visible(part.source) if part.hosted else part.source
     why = f"{name}_why" if part.hosted else ""

@@ -20,7 +20,7 @@ It traces (`torch.compile(fullgraph=True)`, `torch.export`). {gradient}
 
 
 def make(shipment: Shipment) -> Made:
-    """Files that register the operator, and its name."""
+    """Additions for PyTorch: files that register the operator, its name, and the README's section."""
     names = ["door_torch", "torch_operator", "torch_kernel", "torch_gradients", "torch_body", "torch_c"]
     files = {f"{name}.py": shipped_module(name) for name in names}
     library = ("door_torch.c",) if "c" in shipment.parts else ()
