@@ -21,7 +21,7 @@ anything.
 
 
 class Lazy:
-    """Callable that imports its module and function on the first call.
+    """Callable ``Lazy(module, name)`` that imports the function on its first call and forwards to it.
 
     Keeps start-up fast: for code that only some options or kinds of devices need. Created at module level with both
     names written out, so that tests/test_circles.py sees the dependency.

@@ -21,8 +21,9 @@ Json = dict[str, Any]
 
 
 class CodecError(ValueError):
-    """Raised for a value without a JSON form, or JSON data that ``encode`` did not write for the type; field: the wrong
-    field.
+    """Raised for a value without a JSON form, or JSON data that ``encode`` did not write for the type.
+
+    field: name of the wrong field, if known
     """
 
     def __init__(self, message: str, field: str = "") -> None:
@@ -49,7 +50,8 @@ def travels(kind: type[T]) -> type[T]: ...
 @overload
 def travels(*, sparse: bool) -> Callable[[type[T]], type[T]]: ...
 def travels(kind: type[T] | None = None, *, sparse: bool = False) -> Any:
-    """Decorator that registers a dataclass for JSON: in files, caches, logs or messages to other processes.
+    """Class decorator that registers a dataclass for ``encode`` and ``decode``: in files, caches, logs and messages to
+    other processes.
 
     sparse: True to omit fields that are None, and None by default; absent fields are read as None
     """
@@ -64,7 +66,7 @@ def travels(kind: type[T] | None = None, *, sparse: bool = False) -> Any:
 
 
 def checked(test: Callable[[object], bool]) -> Mapping[str, object]:
-    """Metadata of a dataclass field of plain JSON data: written unchanged, read if ``test`` accepts it."""
+    """Metadata for a dataclass field of plain JSON data: it is written unchanged, and read if ``test`` accepts it."""
     return {"check": test}
 
 
@@ -109,7 +111,8 @@ def _form(kind: type[Any]) -> _Form:
 
 
 def encode(value: object) -> dict[str, object]:
-    """Return a registered dataclass as a dict of JSON data with every field, nested dataclasses included.
+    """Return a registered dataclass as a dict of JSON data, nested dataclasses included; sparse classes omit fields
+    that are None.
 
     Tuples become lists, bytes base64 text, enums their values.
     """
@@ -194,7 +197,9 @@ def _read(kind: type[Any], name: str, read: _Reader, value: Any) -> Any:
 
 
 def _reader(hint: Any) -> _Reader:
-    """Function that converts plain JSON data to an annotated type; TypeError for a type without JSON form."""
+    """Function that converts JSON data to the type ``hint``; it raises for data of other types. Raises TypeError for a
+    type without JSON form.
+    """
     origin, args = get_origin(hint), get_args(hint)
     if hint in (Any, object):
         return lambda value: value

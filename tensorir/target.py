@@ -82,12 +82,12 @@ class Target(Shown):
 
     @property
     def sm(self) -> int:
-        """Compute capability as a number, 90 for sm_90a; 0 without one."""
+        """Compute capability as a number, such as 90 for sm_90a; 0 for targets without an architecture."""
         found = re.fullmatch(r"sm_(\d+)[af]?", self.arch)
         return int(found[1]) if found else 0
 
     def has(self, need: str) -> bool:
-        """True if the target has a feature such as "fp16", or at least an architecture such as "sm_80".
+        """True if the target has a feature such as "fp16", or at least the architecture ``need``, such as "sm_80".
 
         A name ending in "a" ("sm_90a") must match exactly (PTX ISA, on architecture-specific features).
         """
@@ -123,7 +123,10 @@ class Target(Shown):
 
     @classmethod
     def parse(cls, text: str | Target) -> Target:
-        """The target described by ``text``, such as ``"cuda -arch=sm_90a"``; a Target is returned unchanged."""
+        """The target described by ``text``, such as ``"cuda -arch=sm_90a"``; a Target is returned unchanged.
+
+        Raises DeclarationError ``target.unknown``.
+        """
         if isinstance(text, Target):
             return text
         if not isinstance(text, str):
@@ -158,7 +161,10 @@ _SETTABLE = tuple(f.name for f in fields(Target) if f.name not in ("language", "
 
 
 def preset(language: str, kind: str, arch: str = "") -> Target:
-    """Default limits of a kind of device, without opening one."""
+    """Target with the default limits of a kind of device ("cpu", "gpu"), which need not be present.
+
+    Raises DeclarationError ``target.unknown`` for an unknown CUDA architecture.
+    """
     if language == "cuda":
         match = re.fullmatch(r"sm_(\d{2,3})([af]?)", arch)
         number = int(match[1]) if match else 0
@@ -238,7 +244,7 @@ def _unknown(message: str, meant: str | None = None) -> Exception:
 
 
 def _likely(text: str) -> str:
-    """The target or device that ``text`` is a misspelling of; "" if there is none."""
+    """The target or device whose misspelling ``text`` probably is; "" if none is similar."""
     first, *rest = re.split(r"(?=[\s:])", text.strip(), maxsplit=1)
     likely = [f"{language}{''.join(rest)}" for language in nearest(first, LANGUAGES)]
     likely += nearest(text, ("opencl:0:0", "cuda:0"))

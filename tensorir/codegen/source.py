@@ -151,7 +151,7 @@ class UniquePlaces(Shown):
 
     domain: extents of the scatter's axes;  shape: extents of the target cells
     index:  per dimension of the cells: (name of an input, numbers of the axes at which it is read; -1 - c for a
-            constant index c), or ("", (number,)) for an axis itself
+            constant index c); ("", (number,)) for an axis itself; ("", (-1, c)) for a constant c
     """
 
     into: str

@@ -23,8 +23,8 @@ _PACKAGE_NAME = __name__.split(".")[0]
 class Problem(Shown):
     """One broken rule: what is wrong, where, and what to do instead.
 
-    ``code`` is a stable dotted id (``split.covers-extent``) whose first part is the primitive or
-    phase. Documentation, tests and the tuner's statistics key on it; the words may change freely.
+    ``code`` is a stable dotted id (``split.covers-extent``) whose first part is the primitive or phase. Documentation,
+    tests and the tuner's statistics key on it; the words may change freely.
 
     at:    a few lines of loop tree or code, the offending line marked with a caret
     hint:  a legal alternative, as code where possible
@@ -57,7 +57,7 @@ class Problem(Shown):
 
 
 def printable(text: str) -> str:
-    """``text`` with control and invisible characters spelled out, for terminals."""
+    r"""``text`` with control and invisible characters as escapes (``\x1b``), for terminals; newlines stay."""
     if all(line.isprintable() for line in text.split("\n")):
         return text
     return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
@@ -72,7 +72,9 @@ def user_line() -> str:
 
 
 def warn(problem: Problem) -> None:
-    """Issue a warning about avoidable cost, once per line of user code."""
+    """Issue ``problem`` as a RuntimeWarning at the user's line, once per line: code that is right but costs time
+    needlessly.
+    """
     frame = sys._getframe(1)
     while frame.f_back is not None and ours(frame):
         frame = frame.f_back
@@ -81,7 +83,9 @@ def warn(problem: Problem) -> None:
 
 
 def line_of(error: BaseException) -> str | None:
-    """User line that raised ``error``: the innermost traceback frame outside this package; None if there is none."""
+    """``file:line: text`` of the user's line that raised ``error``: the innermost traceback frame outside this package;
+    None if there is none.
+    """
     own = [f for f in _frames(error.__traceback__) if not ours(f.tb_frame)]
     return _line(own[-1].tb_frame.f_code.co_filename, own[-1].tb_lineno) if own else None
 
@@ -90,7 +94,7 @@ def ours(frame: FrameType) -> bool:
     """True if a frame belongs to this package or is machinery between its frames (contextlib, functools, PyTorch's
     dispatch).
 
-    What dataclasses generate has no file, only a module.
+    Code that dataclasses generate has no file, only a module.
     """
     home = str(frame.f_globals.get("__name__", ""))
     return frame.f_code.co_filename.startswith(_PACKAGE) or home.split(".")[0] in (
@@ -116,7 +120,7 @@ class TensorIRError(Shown, Exception):
     """Base of all tensorir errors; catch this one in applications.
 
     code:     the dotted id of the first problem
-    problems: every broken rule that was found; of an error that a user raises, any text
+    problems: every broken rule that was found; if user code raises the class with a text, a Problem with it
     where:    the user's file and line at the call that was refused
     """
 
@@ -142,7 +146,7 @@ class TensorIRError(Shown, Exception):
         return f"{shown}\n  at {self.where}" if self.where else shown
 
     def _render_traceback_(self) -> list[str]:
-        """The lines that IPython shows instead of the internal frames."""
+        """Lines that IPython shows in place of a traceback: class and message."""
         return [f"{type(self).__name__}: {line}" if n == 0 else line for n, line in enumerate(str(self).splitlines())]
 
 
@@ -158,7 +162,9 @@ class DeclarationError(TensorIRError, ValueError):
 
 
 class DeclarationTypeError(DeclarationError, TypeError):
-    """A symbolic value used as a number, a bool or a sequence, in the class expected by Python's protocols."""
+    """Raised if a symbolic value is used as a number, a bool or a sequence; a TypeError, as Python's protocols
+    expect.
+    """
 
 
 class ScheduleError(TensorIRError):
@@ -170,19 +176,19 @@ class ScheduleTypeError(ScheduleError, TypeError):
 
 
 class UnknownNameError(TensorIRError, AttributeError):
-    """There is no attribute of that name; says what there is instead."""
+    """Raised for an unknown attribute; names similar attributes."""
 
 
 class ImportRefusedError(TensorIRError, ImportError):
-    """``from tensorir import name`` of a name that is not there; says what there is instead."""
+    """Raised by ``from tensorir import name`` for an unknown name; names similar ones."""
 
 
 class LoweringError(TensorIRError):
-    """A legal program that this pipeline or target cannot express."""
+    """Raised for a legal program that the pipeline of passes or the target cannot express."""
 
 
 class CompileError(TensorIRError):
-    """The device compiler refused the emitted or edited source; ``log`` holds its words."""
+    """The device compiler refused the emitted or edited source; ``log`` is its output."""
 
     def __init__(self, problems: Problem | Sequence[Problem], log: str = "", where: str | None = None) -> None:
         self.log = log
@@ -212,5 +218,5 @@ class NotTuned(TensorIRError):
 def refuse(
     error: type[TensorIRError], code: str, message: str, *, at: str = "", hint: str = "", where: str | None = None
 ) -> TensorIRError:
-    """Build ``error`` with one problem; callers ``raise refuse(...)``."""
+    """Return, for the caller to raise, an error of class ``error`` with one Problem: ``raise refuse(...)``."""
     return error(Problem(code, message, at, hint), where=where)

@@ -41,12 +41,12 @@ _ALSO = {"stage": "schedule", "tensor": "function", "tir": "function", "nn": "ti
 
 @functools.cache
 def remedies() -> Mapping[str, Mapping[str, str]]:
-    """{kind of object: {unknown name: what to write here}}, from ``habits.toml``."""
+    """{kind of object: {name from another library: what to write here}}, from ``habits.toml``."""
     return tomllib.loads(Path(__file__).with_name("habits.toml").read_text(encoding="utf-8"))
 
 
 def habit(kind: str, name: str) -> str | None:
-    """Suggestion for ``name`` on an object of ``kind``; None if the table has none."""
+    """What to write in place of ``name`` on an object of ``kind``; None if the table of habits lacks it."""
     found = remedies().get(kind, {}).get(name)
     if found is None and kind in ("tir", "nn") and _DTYPE.fullmatch(name):
         return f'dtypes are strings, "{name}", or NumPy\'s'
@@ -54,15 +54,16 @@ def habit(kind: str, name: str) -> str | None:
 
 
 def near(name: str, legal: Iterable[str]) -> str:
-    """Question naming similar names; "" if none is similar."""
+    """Up to three names of ``legal`` similar to ``name``, as "a or b?"; "" if none is similar."""
     close = nearest(name, legal, 3)
     return " or ".join(close) + "?" if close else ""
 
 
 def meant(kind: str, word: str, legal: Iterable[str], short: Mapping[str, str] | None = None) -> str:
-    """Hint for an unknown word: the right word of ``legal``, by the table or by spelling, and the others.
+    """Hint for an unknown word: ``"right"; one of …``, the right one by the table of habits or by spelling, then all of
+    ``legal``.
 
-    short: accepted abbreviations and what they stand for
+    short: {accepted abbreviation: word that it stands for}
     """
     words, also = list(legal), short or {}
     close = nearest(word, [*words, *also], cutoff=0.7)
@@ -72,8 +73,10 @@ def meant(kind: str, word: str, legal: Iterable[str], short: Mapping[str, str] |
 
 
 def unknown(kind: str, name: str, label: str, legal: Iterable[str] = (), remedy: str = "") -> AttributeError:
-    """The ``attribute.unknown`` error for attribute ``name`` of ``label``, with a suggestion. Names probed by Python
-    and notebooks get a plain AttributeError.
+    """Return the ``attribute.unknown`` error for attribute ``name`` of ``label``, with a suggestion. Underscore names,
+    which Python and notebooks probe, get a plain AttributeError.
+
+    kind: kind of object in the table of habits;  remedy: suggestion, if the caller has one
     """
     remedy = remedy or habit(kind, name) or (near(name, legal) if not name.startswith("_") else "")
     if name.startswith("_") or (not remedy and not legal):
@@ -82,11 +85,11 @@ def unknown(kind: str, name: str, label: str, legal: Iterable[str] = (), remedy:
 
 
 class Folder(ModuleType):
-    """A module whose mistaken call, as of a function, raises ``attribute.called`` with advice."""
+    """Class of modules that raise ``attribute.called`` with advice if the user calls them like a function."""
 
     @classmethod
     def of(cls, name: str) -> None:
-        """Turn module ``name``, during its import, into a Folder."""
+        """Make the module ``name``, which is being imported, an instance of this class."""
         sys.modules[name].__class__ = cls
 
     def __call__(self, *args: object, **kwargs: object) -> Any:
@@ -96,7 +99,9 @@ class Folder(ModuleType):
 
 
 def unknown_here(name: str, legal: Iterable[str]) -> Exception:
-    """The error for an unknown name in the package's ``__getattr__``; an ImportError within ``from … import``."""
+    """Return the error for an unknown name, for the package's ``__getattr__``; an ImportError during ``from …
+    import``.
+    """
     error = unknown("tir", name, "module 'tensorir'", legal)
     frame = sys._getframe(2)
     if frame.f_code.co_code[frame.f_lasti] == dis.opmap["IMPORT_FROM"] and isinstance(error, TensorIRError):
@@ -105,7 +110,7 @@ def unknown_here(name: str, legal: Iterable[str]) -> Exception:
 
 
 def public(cls: type) -> list[str]:
-    """Public names of a class."""
+    """Names of a class's attributes that do not begin with an underscore."""
     return [n for n in dir(cls) if not n.startswith("_")]
 
 
@@ -146,7 +151,7 @@ def answers(error: type[TensorIRError] = DeclarationError) -> Callable[[Callable
 
 
 def _unfit(name: str, error: Exception) -> Problem | None:
-    """Problem naming the argument that Python failed on; None if none is to blame."""
+    """Problem that names the argument on which Python failed; None if the error has another cause."""
     if isinstance(error, RecursionError):
         hint = "less in each other: at most some hundred levels"
         return Problem("argument.nested", f"{name}: an argument is nested too deeply", hint=hint)
@@ -167,7 +172,7 @@ def _unfit(name: str, error: Exception) -> Problem | None:
 
 
 def _special(frame: FrameType) -> str | None:
-    """Name of a user object's special method running in ``frame``, else None."""
+    """Name of the user's special method that runs in ``frame``, as "Class.__index__"; None if it runs none."""
     code = frame.f_code
     if ours(frame) or not code.co_argcount or code.co_varnames[0] not in frame.f_locals:
         return None
@@ -177,7 +182,7 @@ def _special(frame: FrameType) -> str | None:
 
 
 def answering(error: type[TensorIRError]) -> Callable[[C], C]:
-    """Class decorator: apply ``answers`` to public methods, constructor and ``x[…]``."""
+    """Return a class decorator that applies ``answers(error)`` to public methods, constructor and ``x[…]``."""
 
     def decorate(cls: C) -> C:
         for name, method in list(vars(cls).items()):

@@ -12,7 +12,7 @@ from tensorir.errors.needs import shown
 
 
 class _Probe(threading.local):
-    """Thread-local state of a trial pickle: running, and handles already visited."""
+    """Thread-local state of a trial pickle (``unpicklable``): True while one runs, and the handles visited."""
 
     on = False
 
@@ -32,10 +32,10 @@ class Sink:
 
 
 class Handle:
-    """Base of kernels, devices and constant values: ``copy`` and ``deepcopy`` share them.
+    """Base of kernels, devices and constant values: ``copy`` and ``deepcopy`` return the object itself.
 
-    A pickle is ``_data()``, tried before it is given. Refused with ``argument.pickle``: functions without a name in a
-    module, arrays in a device's memory, expressions too deep (unless cloudpickle or dill ask).
+    A pickle holds ``_data()``, which is pickled on trial first. Refused with ``argument.pickle``: functions without a
+    name in a module, arrays in a device's memory, expressions nested too deeply (unless cloudpickle or dill ask).
     """
 
     __slots__ = ()
@@ -94,7 +94,7 @@ def unpicklable(value: object) -> str:
 
 
 def _tolerant() -> bool:
-    """True during pickling by cloudpickle or dill, which accept local functions."""
+    """True if cloudpickle or dill, which accept local functions, is running in a calling frame."""
     frame = sys._getframe(2)
     while frame is not None:
         if str(frame.f_globals.get("__name__", "")).partition(".")[0] in ("cloudpickle", "dill"):

@@ -28,7 +28,7 @@ R = TypeVar("R")
 
 
 def shown(value: object) -> str:
-    """``value`` in one short line, whatever its ``repr`` does."""
+    """``value`` as text of at most 60 characters on one line, even if its ``repr`` fails."""
     try:
         lines = repr(value).splitlines()
     except Exception:
@@ -38,14 +38,14 @@ def shown(value: object) -> str:
 
 
 def wrong(name: str, value: object, expected: str, error: Class = DeclarationError, hint: str = "") -> TensorIRError:
-    """The ``argument.type`` error for an argument."""
+    """Return, for the caller to raise, the ``argument.type`` error: argument ``name`` must be ``expected``."""
     return refuse(error, "argument.type", f"{name} must be {expected}, not {shown(value)}", hint=hint)
 
 
 def need_int(
     name: str, value: object, low: int | None = None, high: int | None = None, error: Class = DeclarationError
 ) -> int:
-    """``value`` as int within bounds; ``argument.type``, ``argument.value``."""
+    """``value`` as an int from ``low`` to ``high``; raises ``error`` with ``argument.type`` or ``argument.value``."""
     try:
         if isinstance(value, bool):
             raise TypeError
@@ -60,9 +60,9 @@ def need_int(
 
 
 def plain_int(value: object) -> Any:
-    """NumPy ints as Python ints; other values unchanged.
+    """A NumPy int as a Python int; other values unchanged.
 
-    A tensor or an element is not asked: what it would answer takes reading the user's source
+    Tensors and elements are not asked for ``__index__``: their refusal takes time, as it reads the user's source.
     """
     if isinstance(value, bool | int | Shown) or not hasattr(type(value), "__index__"):
         return value
@@ -73,7 +73,7 @@ def plain_int(value: object) -> Any:
 
 
 def plain_ints(function: Callable[P, R]) -> Callable[P, R]:
-    """``function`` with ``plain_int`` applied to its arguments."""
+    """Decorator: ``function`` with NumPy ints among its arguments converted to Python ints, and with ``answers``."""
     answered = answers()(function)
 
     @functools.wraps(function)
@@ -84,12 +84,12 @@ def plain_ints(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def need_ints(name: str, value: object, error: Class = DeclarationError) -> tuple[int, ...]:
-    """``value`` as a tuple of ints."""
+    """``value``, a list or tuple, as a tuple of ints; raises ``error`` with ``argument.type`` for others."""
     return tuple(need_int(f"{name}[{n}]", v, error=error) for n, v in enumerate(need_list(name, value, "ints", error)))
 
 
 def need_number(name: str, value: object, low: float = -math.inf, error: Class = DeclarationError) -> float:
-    """``value`` as a finite number >= ``low``."""
+    """``value`` as a finite float >= ``low``; raises ``error`` with ``argument.type`` or ``argument.value``."""
     try:
         if isinstance(value, bool | str | bytes):
             raise TypeError
@@ -103,14 +103,16 @@ def need_number(name: str, value: object, low: float = -math.inf, error: Class =
 
 
 def need_bool(name: str, value: object, error: Class = DeclarationError) -> bool:
-    """``value`` if it is True or False."""
+    """``value`` if it is True or False; raises ``error`` with ``argument.type`` for others."""
     if not isinstance(value, bool):
         raise wrong(name, value, "True or False", error)
     return value
 
 
 def need_text(name: str, value: object, error: Class = DeclarationError, empty: bool = False) -> str:
-    """``value`` as a valid string, nonempty unless ``empty``; ``argument.text``."""
+    """``value`` if it is a string without surrogates, nonempty unless ``empty``; raises ``error`` with
+    ``argument.type`` or ``argument.text``.
+    """
     if not isinstance(value, str) or not (value or empty):
         raise wrong(name, value, "a string" if empty else "a non-empty string", error)
     if not value.isascii() and any("\ud800" <= c <= "\udfff" for c in value):
@@ -120,7 +122,8 @@ def need_text(name: str, value: object, error: Class = DeclarationError, empty: 
 
 
 def need_name(name: str, value: object, error: Class = DeclarationError, code: str = "argument.value") -> str:
-    """Return ``value`` if it is a non-empty string in Unicode's normal form NFKC; refuse others.
+    """Return ``value`` if it is a nonempty string in Unicode's normal form NFKC; raises ``error`` for others, with
+    ``code`` for another form.
 
     Python normalizes identifiers to NFKC, so keyword arguments would not match another form.
     """
@@ -134,7 +137,7 @@ def need_name(name: str, value: object, error: Class = DeclarationError, code: s
 
 
 def need_choice(name: str, value: object, legal: Collection[str], error: Class = DeclarationError) -> str:
-    """``value`` if one of ``legal``."""
+    """``value`` if it is one of ``legal``; raises ``error`` with ``argument.value`` for others."""
     if not isinstance(value, str) or value not in legal:
         words = ", ".join(map(repr, legal))
         hint = "".join(map(repr, nearest(value, legal)))
@@ -143,14 +146,19 @@ def need_choice(name: str, value: object, legal: Collection[str], error: Class =
 
 
 def need_list(name: str, value: object, of: str, error: Class = DeclarationError) -> tuple[object, ...]:
-    """``value``, a list or tuple, as a tuple; items are unchecked."""
+    """``value``, a list or tuple, as a tuple, its items unchecked; raises ``error`` with ``argument.type`` for others.
+
+    of: noun for the items, in the message
+    """
     if not isinstance(value, list | tuple):
         raise wrong(name, value, f"a list of {of}", error)
     return tuple(value)
 
 
 def need_slice(x: slice, length: int, error: Class = DeclarationError) -> range:
-    """Positions selected by a slice of ``length`` elements, as a range."""
+    """The range of positions that slice ``x`` selects from ``length`` elements; raises ``error`` unless its ends are
+    ints.
+    """
     try:
         return range(*x.indices(length))
     except (TypeError, ValueError):
@@ -158,13 +166,15 @@ def need_slice(x: slice, length: int, error: Class = DeclarationError) -> range:
 
 
 def need_names(name: str, value: object, error: Class = DeclarationError) -> tuple[str, ...]:
-    """``value`` as a tuple of nonempty strings; a single string counts as one."""
+    """``value``, a list or tuple, as a tuple of nonempty strings; a single string counts as one. Raises ``error`` for
+    others.
+    """
     found = (value,) if isinstance(value, str) else need_list(name, value, "names", error)
     return tuple(need_name(f"{name}[{n}]", v, error) for n, v in enumerate(found))
 
 
 def need_mapping(name: str, value: object, error: Class = DeclarationError) -> Mapping[Any, Any]:
-    """``value`` if a dict with string keys."""
+    """``value`` if it is a mapping with string keys; raises ``error`` with ``argument.type`` for others."""
     if not isinstance(value, Mapping) or not all(isinstance(k, str) for k in value):
         raise wrong(name, value, "a dict with names as keys", error)
     return value
@@ -173,7 +183,10 @@ def need_mapping(name: str, value: object, error: Class = DeclarationError) -> M
 def need_function(
     name: str, value: object, error: Class = DeclarationError, takes: int | None = None
 ) -> Callable[..., Any]:
-    """``value`` if callable; takes: required number of arguments, if its signature is known"""
+    """``value`` if it is callable; raises ``error`` with ``argument.type`` for others.
+
+    takes: number of positional arguments that it must accept, checked if its signature is known
+    """
     if not callable(value):
         raise wrong(name, value, "a function", error)
     if takes is not None:
@@ -191,7 +204,9 @@ _NO_PATH = {errno.ENAMETOOLONG, errno.EILSEQ, errno.EINVAL, errno.ELOOP}
 
 
 def need_path(name: str, value: object, error: Class = DeclarationError) -> str:
-    """``value`` as a path that the file system accepts."""
+    """``value``, a string or os.PathLike, as a path string that the file system accepts; the file need not exist.
+    Raises ``error`` with ``argument.type`` or ``argument.path``.
+    """
     try:
         path = os.fspath(value) if isinstance(value, str | os.PathLike) else None
         if isinstance(path, str) and path:
@@ -213,7 +228,7 @@ _TIME = re.compile(rf"\s*(\d{{1,9}}(?:\.\d{{1,6}})?)\s*({'|'.join(_UNITS)})?\s*"
 
 
 def seconds_of(value: object) -> float | None:
-    """Seconds of "90s", "5m", "1.5h", "250ms" or a number; None for anything else."""
+    """Seconds, as a float > 0, of "90s", "5m", "1.5h", "250ms" or a number; None for anything else."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return float(value) if math.isfinite(value) and value > 0 else None
     match = _TIME.fullmatch(value) if isinstance(value, str) else None
@@ -229,12 +244,12 @@ def need_seconds(value: object) -> float:
 
 
 def spelt(value: object) -> object:
-    """Ints of a text such as "2x1"; other values unchanged."""
+    """The int, or tuple of ints, of a text such as "2" or "2x1"; other values unchanged."""
     if isinstance(value, str) and re.fullmatch(r"\d{1,9}(x\d{1,9})*", value):
         return tuple(map(int, value.split("x"))) if "x" in value else int(value)
     return value
 
 
 def text_of(values: Sequence[int]) -> int | str:
-    """The common int of ``values``, or text such as "2x1"."""
+    """The int that all ``values`` equal, or text such as "2x1" if they differ."""
     return values[0] if len(set(values)) == 1 else "x".join(map(str, values))

@@ -16,7 +16,7 @@ _short.maxdict = _short.maxlist = _short.maxtuple = 4
 
 
 def few_lines(text: str) -> str:
-    """``text`` cut to three lines of 118 columns."""
+    """``text`` wrapped to 118 columns and cut after three lines."""
     lines = [
         part
         for line in text.splitlines()
@@ -30,7 +30,7 @@ def few_lines(text: str) -> str:
 
 
 def short(value: object) -> str:
-    """Short text of any value."""
+    """Text of any value in one short line, even if its ``repr`` fails."""
     if isinstance(value, float):
         return f"{value:.6g}"
     try:
@@ -42,13 +42,13 @@ def short(value: object) -> str:
 
 
 def fields_of(x: object) -> dict[str, object]:
-    """{name: value} of a dataclass's displayed fields; {} for other objects."""
+    """{name: value} of a dataclass's fields that its repr shows; {} for other objects."""
     return {f.name: getattr(x, f.name) for f in fields(x) if f.repr} if is_dataclass(x) else {}
 
 
 class Shown:
-    """Base of public objects with a readable repr. Dataclasses are declared with ``repr=False`` and show their
-    fields.
+    """Base of public objects with a readable repr and HTML in notebooks; dataclasses show their fields and are declared
+    with ``repr=False``.
     """
 
     __slots__ = ()
@@ -62,9 +62,9 @@ class Shown:
 
 
 class Text(str, Shown):
-    """Text of several lines: a string that notebooks show as it is printed.
+    """A string of several lines that notebooks show as printed, not quoted.
 
-    Sources are no such: compilers' bindings take nothing but a ``str`` itself.
+    Sources are plain strings: compilers' bindings accept only the class ``str`` itself.
 
     kind: "loop tree" or "diff"
     """
@@ -82,7 +82,7 @@ class Text(str, Shown):
 
 
 def difference(old: str, new: str) -> Text:
-    """Unified diff of two texts."""
+    """Unified diff from the text ``old`` to ``new``."""
     from difflib import unified_diff
 
     return Text("\n".join(unified_diff(old.splitlines(), new.splitlines(), lineterm="", n=2)), "diff")

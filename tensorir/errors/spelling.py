@@ -22,7 +22,7 @@ def nearest(word: object, legal: Iterable[str], n: int = 1, cutoff: float = 0.6)
 
 
 def one_slip(a: str, b: str) -> bool:
-    """True if one typing error (insertion, deletion, replacement, transposition) or none separates ``a`` and ``b``."""
+    """True if ``a`` and ``b`` are equal or one typing error apart (insertion, deletion, replacement, transposition)."""
     if abs(len(a) - len(b)) > 1:
         return False
     low = 0

@@ -31,24 +31,25 @@ CONDITIONS: tuple[type[ast.AST], ...] = (
 
 
 class Word(NamedTuple):
-    """A token: pattern group, text and position."""
+    """A token of a text: group of the pattern ("number", "string", "name" or "op"), text and position."""
 
     kind: str
     text: str
     at: int
 
     def operand(self, brackets: str) -> bool:
-        """True if it is no operator, or one of ``brackets``."""
+        """True if the token is no operator and no logical word, or is one of ``brackets``."""
         return self.text in brackets if self.kind == "op" else self.text not in LOGIC | {"in"}
 
 
 class ParsedText:
-    """A text parsed to a Python ``ast`` (``tree``), limited to a language's tokens and node types.
+    """A user's text parsed to a Python ``ast`` (``tree``); base of small expression languages, which set the class
+    attributes.
 
-    pattern: its words, each in a group named number, string, name or op
-    nodes:   the nodes of ``ast`` that mean something;  keywords: names that Python's parser is to see
-    longest: characters of a text;  deepest: brackets around a word;  digits: of a number
-    advice:  a hint for some characters that are no words
+    pattern: regular expression of a token, in a group named number, string, name or op
+    nodes:   types of ``ast`` nodes in the language;  keywords: Python keywords in the language
+    longest: most characters of a text;  deepest: most nested brackets;  digits: most digits of a number
+    advice:  {character that is not in the language: hint}
     """
 
     pattern: ClassVar[re.Pattern[str]]
@@ -67,15 +68,15 @@ class ParsedText:
         self.tree = self._parsed()
 
     def refusal(self, message: str, hint: str = "", at: int | None = 0) -> Exception:
-        """The language's exception about position ``at`` (None: the whole text)."""
+        """The language's exception, for the caller to raise, about position ``at`` (None: the whole text)."""
         raise NotImplementedError("each language has errors of its own")
 
     def said(self, node: ast.expr) -> str:
-        """Source text of a node."""
+        """Source text of a node of ``tree``."""
         return self.text[node.col_offset : node.end_col_offset]
 
     def mark(self, at: int) -> str:
-        """Line around position ``at`` with a caret below."""
+        """Up to 100 characters of the text around position ``at``, and a caret below the position."""
         low = max(0, at - 60)
         line = "".join(c if c.isprintable() else " " for c in self.text[low : at + 40])
         return f"{line}\n{' ' * (at - low)}^"

@@ -17,8 +17,8 @@ _MAX_REMEDY_CHARACTERS = 100
 
 
 def asked() -> list[ast.AST]:
-    """AST of the user's running expression and its enclosing nodes, innermost first; [] if the source is unavailable or
-    changed.
+    """Syntax tree nodes of the user's running expression and all that enclose it, innermost first; [] if the source is
+    unavailable or changed.
     """
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and ours(frame):
@@ -46,7 +46,9 @@ def _path(tree: ast.AST, place: tuple[int | None, ...]) -> list[ast.AST]:
 
 
 def _deepest(path: list[ast.AST], place: tuple[int | None, ...]) -> list[ast.AST]:
-    """``path`` extended to the innermost node at ``place`` (a statement and its expression share it)."""
+    """``path``, outermost node first, extended to the innermost node at ``place`` (a statement and its expression share
+    it).
+    """
     while same := [c for c in ast.iter_child_nodes(path[-1]) if _place(c) == place]:
         path = [*path, same[0]]
     return path
@@ -62,7 +64,9 @@ def _holds(n: ast.AST, place: tuple[int | None, ...]) -> bool:
 
 
 def put_right(rule: Callable[[list[ast.AST]], str | None], general: str) -> str:
-    """``rule`` applied to the user's running expression if the result fits a line, else ``general``."""
+    """Result of ``rule`` on the user's running expression (``asked()``), corrected code; ``general`` if that is None or
+    not one short line.
+    """
     try:
         made = rule(asked())
     except RecursionError:  # of an expression that is nested too deep to be written again
@@ -71,7 +75,7 @@ def put_right(rule: Callable[[list[ast.AST]], str | None], general: str) -> str:
 
 
 def call_of(path: list[ast.AST]) -> tuple[str, list[str]]:
-    """(dotted function name, argument texts) of the running call; ("", []) otherwise."""
+    """(dotted function name, argument texts) if the running expression is a call; ("", []) otherwise."""
     for n in path[:2]:
         if isinstance(n, ast.Call) and isinstance(n.func, ast.Name | ast.Attribute):
             return ast.unparse(n.func), [ast.unparse(a) for a in n.args]
@@ -79,7 +83,7 @@ def call_of(path: list[ast.AST]) -> tuple[str, list[str]]:
 
 
 def search_of(path: list[ast.AST]) -> str | None:
-    """Correction of ``B in (A, B)`` on tensors: identity search; otherwise as ``truth_of``."""
+    """Correction of ``B in (A, B)`` on tensors: ``any(B is x for x in (A, B))``; for others as ``truth_of``."""
     for n in path[:2]:
         match n:
             case ast.Compare(ops=[ast.In() | ast.NotIn()], comparators=[among]):
@@ -89,7 +93,9 @@ def search_of(path: list[ast.AST]) -> str | None:
 
 
 def truth_of(path: list[ast.AST]) -> str | None:
-    """Correction of a truth test on a symbolic value, as ``tir.where`` or logic; None if there is none."""
+    """Corrected code for a truth test on a symbolic value, with ``tir.where`` or ``tir.all_``; None if no correction is
+    known.
+    """
     name, given = call_of(path)
     if name in ("max", "min") and len(given) > 1:
         made = given[0]
@@ -125,7 +131,9 @@ def truth_of(path: list[ast.AST]) -> str | None:
 
 
 def number_of(path: list[ast.AST]) -> str | None:
-    """Correction of a conversion to a number (int(), math.exp(), range(), list index); None if there is none."""
+    """Corrected code for a conversion of a symbolic value to a number (int(), math.exp(), range(), list index); None if
+    no correction is known.
+    """
     name, given = call_of(path)
     first = ", ".join(given)
     if name in ("int", "float"):
@@ -143,7 +151,7 @@ def number_of(path: list[ast.AST]) -> str | None:
 
 
 def item_of(path: list[ast.AST]) -> str | None:
-    """Correction of ``A[i][j]``: ``A[i, j]``; None for others."""
+    """Correction of ``A[i][j]``: ``A[i, j]``; None for other expressions."""
     for n in path[:2]:
         if isinstance(n, ast.Subscript) and isinstance(n.value, ast.Subscript):
             inner = item_of([n.value]) or ast.unparse(n.value)
@@ -152,7 +160,7 @@ def item_of(path: list[ast.AST]) -> str | None:
 
 
 def whole_of(path: list[ast.AST]) -> str | None:
-    """Correction of ``A[i / 2]``: ``A[i // 2]``; None for others."""
+    """Correction of ``A[i / 2]``: ``A[i // 2]``; None for other expressions."""
     for n in path[:1]:
         if isinstance(n, ast.Subscript):
             slices = [m for m in ast.walk(n.slice) if isinstance(m, ast.BinOp) and isinstance(m.op, ast.Div)]
@@ -167,12 +175,12 @@ _OVER = ("sum", "max", "min", "any", "all")
 
 
 def items_of(path: list[ast.AST]) -> str | None:
-    """Correction of Python's ``sum(x)`` on an element: a reduction; None for others."""
+    """Correction of Python's ``sum(x)`` on an element: a reduction over an axis; None for other expressions."""
     name, given = call_of(path)
     return f"tir.{name}({given[0]}, axis=k) over k = tir.reduce_axis(n)" if name in _OVER and len(given) == 1 else None
 
 
 def rows_of(path: list[ast.AST]) -> str | None:
-    """Correction of Python's ``sum(A)`` on a tensor; None for others."""
+    """Correction of Python's ``sum(A)`` on a tensor: ``A.sum(axis=0)``; None for other expressions."""
     name, given = call_of(path)
     return f"{given[0]}.{name}(axis=0)" if name in _OVER and len(given) == 1 else None

@@ -28,7 +28,7 @@ class Example(NamedTuple):
 
     @property
     def runs(self) -> bool:
-        """True if it can be executed by tests."""
+        """True if tests can execute the example: Python or a command line."""
         return self.language in ("python", "console")
 
 
@@ -42,7 +42,7 @@ class Entry(NamedTuple):
 
 @cache
 def prelude() -> str:
-    """First lines of Python examples."""
+    """Python lines that all Python examples start from: imports and common tensors."""
     found = re.search(r"(?s)```python\n(.*?)```", (FOLDER / "README.md").read_text(encoding="utf-8"))
     assert found is not None
     return found[1]
@@ -50,13 +50,13 @@ def prelude() -> str:
 
 @cache
 def phases() -> tuple[str, ...]:
-    """First parts of all codes."""
+    """First parts of all error codes, sorted, such as "split"."""
     return tuple(sorted(file.stem for file in FOLDER.glob("*.md") if file.stem != "README"))
 
 
 @cache
 def of_phase(phase: str) -> dict[str, Entry]:
-    """{code: Entry} of codes that begin with ``phase``; ValueError for malformed entries."""
+    """{code: explanation} of codes that begin with ``phase``. Raises ValueError for malformed entries of its file."""
     entries = {}
     for part in _HEADING.split((FOLDER / f"{phase}.md").read_text(encoding="utf-8"))[1:]:
         found = _ENTRY.fullmatch(part)
@@ -68,18 +68,20 @@ def of_phase(phase: str) -> dict[str, Entry]:
 
 
 def entries() -> dict[str, Entry]:
-    """{code: Entry} of all codes."""
+    """{code: explanation} of all codes."""
     return {code: entry for phase in phases() for code, entry in of_phase(phase).items()}
 
 
 def find(code: str) -> Entry | None:
-    """Entry of a code; None if unknown."""
+    """Explanation of a code; None if the code is unknown."""
     phase = code.partition(".")[0]
     return of_phase(phase).get(code) if phase in phases() else None
 
 
 def explain(code: str, width: int = 100) -> str:
-    """The text of ``tensorir explain CODE``: what the code means, an example of it and the remedy."""
+    """The text of ``tensorir explain CODE``: meaning of the code, a wrong example and a right one; prose wrapped to
+    ``width``. Raises KeyError or FileNotFoundError for unknown codes.
+    """
     meaning, wrong, right = of_phase(code.partition(".")[0])[code]
     lines = [code, "", *textwrap.wrap(meaning, width)]
     parts = {"Refused": wrong.text, "Instead": right.text}
@@ -91,7 +93,7 @@ def explain(code: str, width: int = 100) -> str:
 
 
 def close_codes(code: str, n: int = 5) -> list[str]:
-    """Codes similar to ``code`` or of the same phase."""
+    """Up to ``n`` codes: similar to ``code``, then others of its phase."""
     known = entries()
     near = nearest(code, known, n, cutoff=0.5)
     same = [c for c in known if c.partition(".")[0] == code.partition(".")[0]]
