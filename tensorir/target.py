@@ -163,7 +163,7 @@ _SETTABLE = tuple(f.name for f in fields(Target) if f.name not in ("language", "
 def preset(language: str, kind: str, arch: str = "") -> Target:
     """Target with the default limits of a kind of device ("cpu", "gpu"), which need not be present.
 
-    Raises DeclarationError ``target.unknown`` for an unknown CUDA architecture.
+    Raises DeclarationError ``target.unknown`` for an unknown architecture.
     """
     if language == "cuda":
         match = re.fullmatch(r"sm_(\d{2,3})([af]?)", arch)

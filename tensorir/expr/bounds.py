@@ -29,10 +29,11 @@ _SEARCH = 1 << 16  # axis values tried when looking for a witness
 
 @dataclass(frozen=True)
 class ReadPlace:
-    """An index not proved in range.
+    """An index of a read, or of a scatter's target, that is not proved in range.
 
-    index: of dimension ``d`` of ``into``, with extent ``limit``;  load: None for a scatter target
-    conditions: under which it is evaluated;  arith: known facts
+    index: expression in dimension ``d`` of the array named ``into``, whose extent is ``limit``
+    load:  the read; None for a scatter's target
+    conditions: hold where the index is evaluated;  arith: facts known there
     """
 
     index: Expr
@@ -49,7 +50,8 @@ Part = tuple[tuple[int, ...], ...]
 
 
 def check_accesses(op: Compute) -> None:
-    """Refuse the first access that can leave its tensor, and the first index that can be divided by 0.
+    """Raise an error for the first access of a declaration that can leave its tensor, or the first integer division by
+    an expression that can be 0.
 
     Raises DeclarationError: ``declare.out-of-range``, ``declare.gather-index``, ``declare.zero-division``,
     ``scatter.out-of-range``, ``scatter.computed``.
@@ -69,7 +71,7 @@ def check_accesses(op: Compute) -> None:
 
 
 def places(op: Compute) -> Iterator[tuple[tuple[Expr, ...], tuple[int | Expr, ...], str]]:
-    """Yield (indices, extents, name) of all reads and scatter targets; padded reads excluded."""
+    """Yield (indices, extents, array name) of each read and scatter target; padded reads are left out."""
     for body in op.bodies:
         yield from ((x.index, plain(x.buffer.shape), x.buffer.name) for x in find(body, Load))
         if isinstance(body, Reduce) and isinstance(body.part, Placed):
@@ -77,7 +79,9 @@ def places(op: Compute) -> Iterator[tuple[tuple[Expr, ...], tuple[int | Expr, ..
 
 
 def looked_up(op: Compute) -> Iterator[tuple[Load, int | Expr, str, Part]]:
-    """Yield (load, limit, array name, part) of input elements used as indices, which launches check."""
+    """Yield (load, limit, name, part) for each read of an input whose elements serve as indices of the array ``name``:
+    a launch checks ``0 <= element < limit`` in the ``part`` of the input that is read.
+    """
     if not any(is_gather(i) for index, _, _ in places(op) for i in index):
         return
     arith = arith_of(op)
@@ -87,7 +91,9 @@ def looked_up(op: Compute) -> Iterator[tuple[Load, int | Expr, str, Part]]:
 
 
 def _part(load: Load, arith: Arith) -> Part:
-    """Smallest slices that contain all elements of a load."""
+    """(start, stop, step) per dimension of the smallest slices that contain all elements of a load; () if that is all
+    of the array.
+    """
     return () if not any(found := tuple(map(_slice, load.index, load.buffer.shape, repeat(arith)))) else found
 
 
@@ -102,7 +108,7 @@ def _slice(i: Expr, extent: Expr, arith: Arith) -> tuple[int, ...]:
 
 
 def _unproven(op: Compute, arith: Arith) -> Iterator[ReadPlace]:
-    """Yield indices of a declaration not proved in range."""
+    """Yield the indices of a declaration that are not proved in range."""
     if any(hi < lo for lo, hi in arith.ranges.values()):
         return  # an empty domain reads nothing
 
@@ -128,7 +134,7 @@ def _unproven(op: Compute, arith: Arith) -> Iterator[ReadPlace]:
 
 
 def _refuse(op: Compute, place: ReadPlace, ranges: dict[Var, Interval]) -> None:
-    """Raise the error for an index, unless exhaustive search finds no violation."""
+    """Raise the error for an index that is not proved in range; return if trying all values finds none out of range."""
     if place.load is None:
         _refuse_cell(op, place.index, place.limit, place.d, ranges)
     else:
@@ -150,12 +156,12 @@ def _refuse_cell(op: Compute, i: Expr, n: int | Expr, d: int, ranges: dict[Var, 
 
 
 def is_gather(e: Expr) -> bool:
-    """True if an index depends on loaded data."""
+    """True if the expression, an index, depends on loaded data."""
     return has(e, Load)
 
 
 def gathered(i: Expr) -> Load | None:
-    """The load that an index consists of, possibly widened; None if computed from data otherwise."""
+    """The load from an input that the index ``i`` consists of, possibly widened; None for other indices."""
     while isinstance(i, Cast) and (i.dtype == "index" or DTYPES[i.dtype].bits >= DTYPES[i.a.dtype].bits):
         i = i.a
     if isinstance(i, Load) and i.buffer.origin is not None and i.buffer.origin.op is None and i.buffer.data is None:
@@ -180,7 +186,7 @@ def _said(n: Any) -> str:
 
 
 def _check_divisor(e: Binary, conditions: tuple[Expr, ...], arith: Arith, ranges: dict[Var, Interval]) -> None:
-    """Raise ``declare.zero-division`` if a divisor made of axes can be 0."""
+    """Raise DeclarationError ``declare.zero-division`` if the divisor of ``e``, an expression of axes, can be 0."""
     low, high = arith.child(assume=conditions).range(e.b)
     if low > 0 or high < 0 or is_gather(e.b):
         return
@@ -219,8 +225,10 @@ def _refuse_read(op: Compute, load: Load, place: ReadPlace, ranges: dict[Var, In
 
 def _witness(i: Expr, bad: Callable[[int, Mapping[Var, int]], bool], conditions: tuple[Expr, ...],
              ranges: dict[Var, Interval], more: Sequence[Var] = ()) -> Any:  # fmt: skip
-    """(axis values, bad index value) as a counterexample; False if none exists, None if the search gave up. more: dims
-    to vary
+    """({axis: value}, value of ``i``) as a counterexample, where ``bad`` is true of the value and ``conditions`` hold;
+    False if there is none, None if the search gave up.
+
+    more: dims to vary as well
     """
     ranges = {**ranges, **{v: v.bounds for v in dims_in(i, *conditions, *more) if v.bounds is not None}}
     axes = list(dict.fromkeys(v for e in (i, *conditions, *more) for v in find(e, Var) if v in ranges))

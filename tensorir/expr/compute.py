@@ -37,7 +37,7 @@ Shape = Sequence[Extent] | Extent
 
 @answers()
 def placeholder(shape: Shape, dtype: object = "float32", name: str = "A") -> Tensor:
-    """An input array.
+    """Declare an input array.
 
     shape: a tuple of ints >= 0, or dims;  dtype: see ``ir/dtypes.py``
     Raises DeclarationError (``declare.shape``, ``declare.dtype``).
@@ -73,8 +73,8 @@ def reduce_axis(extent: Extent, name: str = "k", most: int | None = None) -> Var
     """An axis to reduce over, 0 <= axis < extent.
 
     extent: an int or of dims; in a lambda also an element of an integer input, or the difference of two neighbours,
-            with ``most`` as its bound: ``k = tir.reduce_axis(P[i + 1] - P[i], most=64)``, of which terms are read as
-            ``A[P[i] + k]``. A launch refuses extents that are negative or larger.
+            with ``most`` as its bound: ``k = tir.reduce_axis(P[i + 1] - P[i], most=64)``, whose terms are read as
+            ``A[P[i] + k]``. A launch refuses extents that are negative or larger than ``most``.
     """
     if isinstance(extent, Expr) and (most is not None or find(extent, Load)):
         return (
@@ -97,7 +97,9 @@ def reduce_axis(extent: Extent, name: str = "k", most: int | None = None) -> Var
 
 @answers()
 def scalar(name: str, dtype: object = "float32") -> Expr:
-    """A parameter passed by value at each launch (alpha, eps …), in order of declaration among the inputs."""
+    """A parameter that each launch passes by value (alpha, eps …); inputs and scalars are passed in order of
+    declaration.
+    """
     return Var(_name(name), dtype_of(dtype).name, order=next_order())
 
 
@@ -111,7 +113,7 @@ def dim(name: str, low: int = 1, high: int = 4096) -> Expr:
     low, high: the least and the largest extent; reads are proved in range for all of them, and copies that need a
                constant size take the largest. A launch reads the extent from the shapes of its arguments
 
-    Raises DeclarationError ``dim.range``; ``declare.name`` where the name is none that expressions can have.
+    Raises DeclarationError ``dim.range``; ``declare.name`` for a name that is no identifier.
     """
     label = _name(name)
     if not label.isidentifier() or keyword.iskeyword(label):
@@ -139,7 +141,7 @@ def compute(
     shape: of the result, ints, dims or expressions of them
     fn:    returns an expression, or a tuple of them for a tuple of tensors
     axes:  names of the axes; by default those of fn's parameters
-    Every access is proved in range here, or refused with a witness.
+    Every access is proved in range here, or refused with a counterexample.
 
     Raises DeclarationError (``declare.*``).
     """
@@ -162,7 +164,9 @@ def compute(
 
 
 def called(fn: Callable[..., Any], axes: tuple[Var, ...], name: str) -> Any:
-    """Return the results of a lambda called with its axes; its exceptions are reported with its line."""
+    """Return ``fn(*axes)`` for the user's lambda ``fn`` of tensor ``name``; raises DeclarationError
+    ``declare.lambda-failed``, with the user's line, for its exceptions.
+    """
     try:
         return fn(*axes)
     except TensorIRError:
@@ -173,7 +177,9 @@ def called(fn: Callable[..., Any], axes: tuple[Var, ...], name: str) -> Any:
 
 
 def axis_names(fn: Callable[..., Any], rank: int) -> list[str]:
-    """Return the names of the parameters of a lambda over ``rank`` axes."""
+    """Return names for ``rank`` axes: those of the lambda's parameters, and i0, i1, … for ``*args``. Raises
+    DeclarationError if it takes another number of arguments.
+    """
     if not callable(fn):
         raise refuse(DeclarationError, "declare.not-callable", f"expected a lambda, got {shown(fn)}")
     try:
@@ -218,7 +224,7 @@ LEVELS = 20_000
 
 
 def _not_too_deep(body: Expr, name: str) -> None:
-    """Raise for an expression deeper than ``LEVELS``."""
+    """Raise DeclarationError ``declare.too-deep`` for an expression nested deeper than ``LEVELS``."""
     held(body)
     if body.height > LEVELS:
         message = f"{name} nests more than {LEVELS} operations in one expression"
@@ -234,7 +240,9 @@ def _same_reduction(bodies: tuple[Expr, ...], name: str) -> None:
 
 
 def extents_of(shape: Shape, name: str) -> tuple[Extent, ...]:
-    """Return a shape as a tuple of ints, and of expressions of dims."""
+    """Return a shape as a tuple of ints and expressions of dims. Raises DeclarationError ``declare.shape`` and
+    others.
+    """
     row = getattr(shape, "ndim", int(isinstance(shape, Sequence) and not isinstance(shape, str))) == 1
     given = tuple(islice(cast("Sequence[Extent]", shape), MAX_RANK + 1)) if row else (shape,)  # never all of a huge one
     if len(given) > MAX_RANK:
@@ -255,7 +263,9 @@ def extents_of(shape: Shape, name: str) -> tuple[Extent, ...]:
 
 
 def _extent(n: Expr, name: str) -> Expr:
-    """A launch-time extent, checked to be at least 1; ``dim.range``."""
+    """``n``, an extent that depends on dims, if it is always from 1 to 2**31 - 1. Raises DeclarationError
+    ``dim.range``.
+    """
     low, high = span(n)
     if low < 1 or high > LARGEST_DIM:
         message = f"extent {show(n)} of {shown(name)} is {low} to {high}: those that depend on dims are 1 to 2**31 - 1"
@@ -276,9 +286,10 @@ def _name(name: Any) -> str:
 def epilogue(
     body: Expr, name: str, axes: Sequence[Var], extents: Sequence[int], check: Callable[[Compute], None]
 ) -> Expr:
-    """``body`` with each nested reduction moved to a separate compute, ``C_sum``, over only the axes it depends on.
+    """``body`` with each nested reduction replaced by a read of a new tensor that computes it (``C_sum``), over only
+    the axes that the reduction depends on.
 
-    check: validates a compute's accesses
+    check: function that validates the accesses of a new compute
     """
     inside = _Apart(name, dict(zip(axes, extents, strict=True)), check)
     return body.map(inside) if isinstance(body, Reduce) else inside(body)

@@ -17,7 +17,7 @@ from tensorir.ir.tree import Expr
 
 
 def _of_tensors(function: Callable[..., Expr]) -> Callable[..., Any]:
-    """``function`` of elements, extended elementwise to whole tensors."""
+    """``function`` of elements, extended to whole tensors, for which it returns an elementwise computed tensor."""
     signature = inspect.signature(function)
 
     @answers()
@@ -53,7 +53,9 @@ def _logic(function: Callable[..., Expr]) -> Logic:
 
 @_choice
 def where(cond: object, a: object, b: object) -> Expr:
-    """``a`` where ``cond`` holds, else ``b``; the other side is not evaluated, so it may be out of range."""
+    """``a`` if ``cond`` is true, else ``b``, per element; the other side is not evaluated, so it may be out of
+    range.
+    """
     return build.select(_condition(cond), a, b)
 
 
@@ -65,7 +67,7 @@ def cast(x: object, dtype: object) -> Expr:
 
 @_logic
 def all_(*conds: object) -> Expr:
-    """True when every condition holds."""
+    """Logical "and" of all conditions; true without any."""
     out = build.as_expr(True)
     for c in conds:
         out = build.binary("and", out, _condition(c))
@@ -74,7 +76,7 @@ def all_(*conds: object) -> Expr:
 
 @_logic
 def any_(*conds: object) -> Expr:
-    """True when some condition holds."""
+    """Logical "or" of all conditions; false without any."""
     out = build.as_expr(False)
     for c in conds:
         out = build.binary("or", out, _condition(c))
@@ -95,19 +97,20 @@ def not_equal(a: object, b: object) -> Expr:
 
 @_of_two
 def minimum(a: object, b: object) -> Expr:
-    """The smaller of two values, NaN where one of them is, as ``numpy.minimum``."""
+    """The smaller of two values; NaN if either is NaN, as ``numpy.minimum``."""
     return build.binary("min", a, b)
 
 
 @_of_two
 def maximum(a: object, b: object) -> Expr:
-    """The larger of two values, NaN where one of them is, as ``numpy.maximum``."""
+    """The larger of two values; NaN if either is NaN, as ``numpy.maximum``."""
     return build.binary("max", a, b)
 
 
 @_conversion
 def bitcast(x: object, dtype: object) -> Expr:
-    """The bits of ``x`` as a ``dtype`` of as many: ``bitcast(x, "uint32")`` of a float32 has its sign and exponent.
+    """The bits of ``x`` read as a value of ``dtype``, of the same width: ``bitcast(x, "uint32")`` of a float32 has its
+    sign and exponent.
 
     Raises DeclarationError ``declare.bitcast``.
     """
@@ -116,7 +119,8 @@ def bitcast(x: object, dtype: object) -> Expr:
 
 @_of_two
 def mulhi(a: object, b: object) -> Expr:
-    """The upper half of the bits of the product of two integers: ``(a * b) >> 32`` of uint32, with nothing cut off.
+    """The upper half of the bits of the product of two integers: ``(a * b) >> 32`` of uint32, computed without
+    overflow.
 
     Raises DeclarationError ``declare.bitwise``.
     """
@@ -196,25 +200,25 @@ def erf(x: object) -> Expr:
 
 @_of_one
 def floor(x: object) -> Expr:
-    """The largest whole number that is no larger; integers are converted to float first."""
+    """The largest whole number <= ``x``, as a float; integers are converted to float first."""
     return build.call("floor", x)
 
 
 @_of_one
 def ceil(x: object) -> Expr:
-    """The smallest whole number that is no smaller; integers are converted to float first."""
+    """The smallest whole number >= ``x``, as a float; integers are converted to float first."""
     return build.call("ceil", x)
 
 
 @_of_one
 def round(x: object) -> Expr:
-    """The nearest whole number, the even one of two; integers are converted to float first."""
+    """The nearest whole number, as a float, ties to even; integers are converted to float first."""
     return build.call("round", x)
 
 
 @_of_one
 def abs(x: object) -> Expr:
-    """``x`` without its sign; integers stay integers."""
+    """The absolute value; integers stay integers."""
     return build.call("abs", x)
 
 

@@ -43,7 +43,7 @@ from tensorir.ir.visit import find, sequence, substitute, swap_buffers
 
 
 def computes_of(outputs: Sequence[Tensor]) -> list[Compute]:
-    """Computes that ``outputs`` depend on, producers first."""
+    """The computes that make ``outputs``, directly or through other tensors, producers before consumers."""
     done: dict[Compute, None] = {}
 
     def visit(op: Compute) -> None:
@@ -60,7 +60,7 @@ def computes_of(outputs: Sequence[Tensor]) -> list[Compute]:
 
 
 def calls_of(outputs: Sequence[Tensor]) -> list[Call]:
-    """Math function calls in declarations and combiners."""
+    """All calls of math functions in the declarations of ``outputs`` and in their combiners."""
     found = []
     for op in computes_of(outputs):
         for body in op.bodies:
@@ -70,7 +70,9 @@ def calls_of(outputs: Sequence[Tensor]) -> list[Call]:
 
 
 def terms_of(op: Compute, body: Expr) -> int:
-    """Total number of reduction terms over all elements of a compute."""
+    """Number of reduction terms that ``body`` of ``op`` combines over all its elements, at the largest dims; for bodies
+    without reduction, and scans, the number of elements.
+    """
     elements = math.prod(_largest(op.extents))
     if not isinstance(body, Reduce) or isinstance(body.part, Prefix):  # a scan has as many terms as elements
         return elements
@@ -80,7 +82,7 @@ def terms_of(op: Compute, body: Expr) -> int:
 
 
 def work_of(outputs: Sequence[Tensor]) -> int:
-    """Total number of elements and reduction terms of all computes."""
+    """Number of elements and reduction terms of all computes together, a measure of cost."""
     return sum(
         math.prod(op.extents) + sum(terms_of(op, b) for b in op.bodies if isinstance(b, Reduce))
         for op in computes_of(outputs)
@@ -113,8 +115,8 @@ def dims_of(outputs: Sequence[Tensor]) -> list[Var]:
 
 
 def gathers(outputs: Sequence[Tensor]) -> Iterator[tuple[Tensor, int | Expr, str, Part]]:
-    """Yield (index tensor, limit, indexed array, part) of data-dependent reads: ``0 <= element < limit`` is required in
-    the part.
+    """Yield (index tensor, limit, name of the indexed array, part) for data-dependent reads: a launch must check ``0 <=
+    element < limit`` in the ``part`` of the index tensor.
     """
     for op in computes_of(outputs):
         for load, limit, name, part in looked_up(op):
@@ -127,7 +129,7 @@ def gathers(outputs: Sequence[Tensor]) -> Iterator[tuple[Tensor, int | Expr, str
 
 
 def segments_of(outputs: Sequence[Tensor]) -> list[Segment]:
-    """Segment pointer inputs with their closest bounds, each once."""
+    """Inputs that hold segment offsets, each once, with the smallest of their bounds."""
     found: dict[Tensor, Segment] = {}
     for s in (s for op in computes_of(outputs) for s in segments(op) if s.along >= 0):
         old = found.get(s.tensor, s)
@@ -138,7 +140,9 @@ def segments_of(outputs: Sequence[Tensor]) -> list[Segment]:
 
 
 def as_outputs(given: object) -> tuple[Tensor, ...]:
-    """A tensor, or a list or tuple of them, as a tuple of computed tensors, each once; ``declare.output``."""
+    """``given``, a tensor or a list or tuple of them, as a tuple. Raises DeclarationError ``declare.output`` for
+    tensors that are not computed, repeated ones, and none.
+    """
     outputs = tuple(given) if isinstance(given, list | tuple) else (given,)
     for t in outputs:
         if not isinstance(t, Tensor) or t.op is None:
@@ -156,9 +160,9 @@ def as_outputs(given: object) -> tuple[Tensor, ...]:
 
 
 def program_of(outputs: Sequence[Tensor], name: str | None = None) -> Program:
-    """The program that computes ``outputs``, unscheduled.
+    """The unscheduled program that computes ``outputs``; its name is that of the first output by default.
 
-    Raises DeclarationError when an output is not computed, two outputs are the same, or two scalars have one name.
+    Raises DeclarationError if an output is not computed, two outputs are the same, or two scalars have one name.
     """
     outputs = as_outputs(outputs)
     names = _Names()
@@ -178,7 +182,9 @@ class _Names:
         self.values: set[str] = set()
 
     def reserve(self, values: Iterable[Var]) -> None:
-        """Reserve names of scalars and dims, as launches use them."""
+        """Reserve the names of scalars and dims, by which launches pass them. Raises DeclarationError ``declare.name``
+        for equal ones.
+        """
         for v in values:
             if v.name in self.values:
                 message = f"two scalars or dims are called {v.name}, and a launch tells them apart by their names"
@@ -186,7 +192,10 @@ class _Names:
             self.values.add(v.name)
 
     def unique(self, name: str, given: bool = False) -> str:
-        """An unused name; ``given``: for scalars and dims, visible to launches"""
+        """``name``, or ``name_1``, ``name_2`` … if it is taken; the result is taken from then on.
+
+        given: True for arrays that launches pass by name: names of scalars and dims are avoided as well
+        """
         base, n = name.replace(".", "_") or "T", 1
         name = base
         while name in self.taken or (given and name in self.values):
@@ -212,7 +221,7 @@ def _nest(op: Compute, outputs: Sequence[Tensor], buffers: dict[Buffer, Buffer],
 
 
 def _looped(stage: Stage) -> Stmt:
-    """The stage inside a loop per axis, outermost first."""
+    """The stage inside one loop per axis, the first axis outermost."""
     loops = [Var(f"{stage.name}.{label}", "index") for label in _axis_labels(stage.iters)]
     made: Stmt = stage.replace(binds=tuple(loops))
     for v, it in reversed(list(zip(loops, stage.iters, strict=True))):
@@ -221,7 +230,7 @@ def _looped(stage: Stage) -> Stmt:
 
 
 def _stage(op: Compute, name: str, buffers: dict[Buffer, Buffer], names: _Names) -> Stage:
-    """Stage of a compute: stores of elements, or reduction updates."""
+    """Stage of a compute that is no scan or scatter: stores of elements, or reduction updates."""
     expand = _ExpandPads(arith_of(op))
     reduces = [b for b in op.bodies if isinstance(b, Reduce)]
     axes = reduces[0].axes if reduces else ()
@@ -275,7 +284,7 @@ def _scan(op: Compute, name: str, buffers: dict[Buffer, Buffer], names: _Names) 
 
 def _scatter(op: Compute, part: Placed, name: str, buffers: dict[Buffer, Buffer]) -> list[Stage]:
     """Stages of a scatter: initialization of the result, then updates in the order of the domain. A domain axis that is
-    itself a target index is spatial.
+    itself an index of the target is spatial.
     """
     body = op.bodies[0]
     assert isinstance(body, Reduce)
@@ -301,7 +310,9 @@ Places = tuple[tuple[Tensor | None, tuple[int, ...]], ...]
 
 
 def unique_places(outputs: Sequence[Tensor]) -> Iterator[tuple[str, tuple[int, ...], Places, tuple[int, ...]]]:
-    """Yield (name, domain, target indices, shape) of every scatter that requires distinct targets."""
+    """Yield (name, extents of the domain, target indices, extents of the result) of every scatter with operator "set",
+    whose terms must have distinct targets.
+    """
     for op in computes_of(outputs):
         body = op.bodies[0]
         if isinstance(body, Reduce) and isinstance(body.part, Placed) and body.combiner.name == "set":
@@ -326,12 +337,16 @@ def _axis_labels(iters: Sequence[Iter]) -> list[str]:
 
 
 def _alike(a: Reduce, b: Reduce) -> bool:
-    """True if two reductions have equal terms and states, and differ in the state's component only."""
+    """True if two reductions have equal combiners and terms, so that they differ at most in the component of the state
+    that they return.
+    """
     return a.combiner is b.combiner and all(same(x, y) for x, y in zip(a.values, b.values, strict=True))
 
 
 def _states(op: Compute, b: Reduce, buffers: dict[Buffer, Buffer], names: _Names) -> tuple[Buffer, ...]:
-    """A buffer per state component; hidden ones for components the user does not take."""
+    """One buffer per component of the reduction's state: that of the output that takes the component, or a hidden
+    one.
+    """
     shape = tuple(as_expr(n) for n in op.extents)
     out: list[Buffer] = []
     for n, identity in enumerate(b.combiner.identity):
@@ -347,7 +362,7 @@ def _states(op: Compute, b: Reduce, buffers: dict[Buffer, Buffer], names: _Names
 
 
 class _ExpandPads(Knowing):
-    """Rewriter: padded reads become selects on the conditions that can fail."""
+    """Rewriter that turns padded reads into selects between read and fill value, on the bounds that are not proved."""
 
     def on_Select(self, n: Select) -> Expr:
         cond = self(n.cond)

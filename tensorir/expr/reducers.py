@@ -23,7 +23,7 @@ BUILT_IN = ("sum", "prod", "min", "max", "any", "all", "argmin", "argmax")
 
 
 def _of_tensors(function: Callable[[object, Axes, object], Expr]) -> Reduction:
-    """``function`` over reduce axes of elements, extended to dimensions of whole tensors."""
+    """``function`` of elements and reduce axes, extended to whole tensors and their dimensions."""
 
     @answers()
     @functools.wraps(function)
@@ -37,60 +37,74 @@ def _of_tensors(function: Callable[[object, Axes, object], Expr]) -> Reduction:
 
 @_of_tensors
 def sum(value: object, axis: Axes, where: object = None) -> Expr:
-    """The sum of ``value`` over reduce axes (0 when they are empty); ``where`` leaves elements out."""
+    """The sum of ``value`` over reduce axes (0 for an empty axis); terms where the condition ``where`` is false are
+    left out.
+    """
     return _simple("sum", value, axis, where)
 
 
 @_of_tensors
 def prod(value: object, axis: Axes, where: object = None) -> Expr:
-    """The product over reduce axes (1 when they are empty)."""
+    """The product of ``value`` over reduce axes (1 for an empty axis); terms where the condition ``where`` is false are
+    left out.
+    """
     return _simple("prod", value, axis, where)
 
 
 @_of_tensors
 def min(value: object, axis: Axes, where: object = None) -> Expr:
-    """The smallest value over reduce axes, NaN where one of them is."""
+    """The smallest value over reduce axes, NaN if one is NaN; terms where the condition ``where`` is false are left
+    out.
+    """
     return _simple("min", value, axis, where)
 
 
 @_of_tensors
 def max(value: object, axis: Axes, where: object = None) -> Expr:
-    """The largest value over reduce axes, NaN where one of them is."""
+    """The largest value over reduce axes, NaN if one is NaN; terms where the condition ``where`` is false are left
+    out.
+    """
     return _simple("max", value, axis, where)
 
 
 @_of_tensors
 def any(value: object, axis: Axes, where: object = None) -> Expr:
-    """True when a condition holds anywhere along reduce axes."""
+    """True if ``value`` is true anywhere along reduce axes; terms where the condition ``where`` is false are left
+    out.
+    """
     return _simple("any", cast(as_expr(value), "bool"), axis, where)
 
 
 @_of_tensors
 def all(value: object, axis: Axes, where: object = None) -> Expr:
-    """True when a condition holds everywhere along reduce axes."""
+    """True if ``value`` is true everywhere along reduce axes; terms where the condition ``where`` is false are left
+    out.
+    """
     return _simple("all", cast(as_expr(value), "bool"), axis, where)
 
 
 @_of_tensors
 def argmin(value: object, axis: Axes, where: object = None) -> Expr:
-    """The position of the smallest value along one reduce axis, the first one on ties; of the first NaN.
+    """The position of the smallest value along one reduce axis: the first one on ties; of the first NaN, if there are
+    NaNs.
 
-    An int32, for an axis of more than 2**31 elements an int64.
+    An int32; for an axis of more than 2**31 elements an int64.
     """
     return _position("argmin", value, axis, where)
 
 
 @_of_tensors
 def argmax(value: object, axis: Axes, where: object = None) -> Expr:
-    """The position of the largest value along one reduce axis, the first one on ties; of the first NaN.
+    """The position of the largest value along one reduce axis: the first one on ties; of the first NaN, if there are
+    NaNs.
 
-    An int32, for an axis of more than 2**31 elements an int64.
+    An int32; for an axis of more than 2**31 elements an int64.
     """
     return _position("argmax", value, axis, where)
 
 
 class UserCombiner(Value, Shown):
-    """A user-defined reduction, callable as ``f(value, axis=…)`` and usable in scans and scatters."""
+    """A user-defined reduction ``f``: call it as ``f(value, axis=…)``, or pass it to scans and scatters."""
 
     def __init__(self, result: Callable[..., object], identity: object, name: str, commutative: bool) -> None:
         self.result, self.identity, self.name, self.commutative = result, identity, name, commutative
@@ -119,7 +133,10 @@ class UserCombiner(Value, Shown):
         return out if several else out[0]
 
     def joining(self, dtypes: Sequence[str], several: bool) -> Combiner:
-        """Return the Combiner for values of these dtypes; several: with tuples, even for one value"""
+        """Return the combiner as an expression for values of these dtypes.
+
+        several: True if the user's function takes and returns tuples, even of one value
+        """
         need_bool("several", several)
         dtypes = [dtype_of(d).name for d in need_names("dtypes", dtypes)]
         start = _as_many("reduce.identity", "the identity", self.identity, len(dtypes), several)
@@ -141,7 +158,7 @@ class UserCombiner(Value, Shown):
 def combiner(
     result: Callable[..., object], identity: object = None, name: str = "user", commutative: bool = True
 ) -> UserCombiner:
-    """A reduction of the user's: ``combiner(lambda a, b: …, identity)`` gives ``f(value, axis=…)``.
+    """Define a reduction: ``f = combiner(lambda a, b: …, identity)`` is called as ``f(value, axis=…)``.
 
     For a state of several values, ``result`` takes and returns tuples ``(a, b)``, ``identity`` is a tuple, and f takes
     a tuple of values and returns a tuple of expressions to return from ``compute``. ``result`` must be associative,
@@ -159,7 +176,9 @@ def combiner(
 
 
 def _as_many(code: str, what: str, given: Any, count: int, several: bool) -> tuple[Any, ...]:
-    """``given`` as a tuple of ``count`` items; raises ``code`` if a tuple is given for a single value or vice versa."""
+    """``given`` as a tuple of ``count`` items. Raises DeclarationError with ``code`` if a tuple is given for a single
+    value or vice versa.
+    """
     if several is isinstance(given, tuple) and (not several or len(given) == count):
         return given if several else (given,)
     wanted = f"a tuple of {count}" if several else "a single one"
@@ -193,7 +212,7 @@ def _reduce(made: Combiner, axis: Axes, values: tuple[Expr, ...], where: Any) ->
 
 
 def _axis_like(axis: Any) -> bool:
-    """True if a second positional argument is evidently an axis."""
+    """True if ``axis`` has the type of an axis or of several, as a misplaced positional argument may have."""
     return isinstance(axis, Var | list | tuple | str)
 
 
@@ -208,7 +227,9 @@ def _axes(axis: Any) -> tuple[Var, ...]:
 
 
 def simple_combiner(name: str, dtype: str) -> Combiner:
-    """Combiner of a built-in single-value reduction."""
+    """Combiner of the built-in reduction ``name`` ("sum", "prod", "min", "max", "any", "all") for values of ``dtype``.
+    Raises DeclarationError ``reduce.bool``.
+    """
     a, b = Var("a0", dtype), Var("b0", dtype)
     made: dict[str, tuple[Expr, Const]] = {
         "sum": (binary("+", a, b), const(0, dtype)),
@@ -246,7 +267,9 @@ def _position(name: str, value: Any, axis: Axes, where: Any) -> Expr:
 
 
 def _takes(name: str, a: tuple[Var, Var], b: tuple[Var, Var]) -> Expr:
-    """Condition that (value, index) ``b`` wins over ``a``; NaN wins over numbers, ties by index, as in NumPy."""
+    """Condition that the pair (value, index) ``b`` wins over ``a`` in argmin or argmax: NaN wins over numbers, ties go
+    to the smaller index, as in NumPy.
+    """
     (x, p), (y, q) = a, b
     first = binary("<", q, p)
     tie = binary("and", binary("==", x, y), first)

@@ -15,7 +15,7 @@ from tensorir.ir.visit import Rewriter, substitute
 
 
 class Reread(Rewriter):
-    """Rewriter: replace the buffers read and reduce axes of an expression."""
+    """Rewriter of expressions that replaces the buffers they read and their reduce axes."""
 
     def __init__(self, buffers: Mapping[Buffer, Buffer], axes: Mapping[Var, Var] | None = None) -> None:
         self.buffers, self.axes = buffers, axes or {}
@@ -35,7 +35,9 @@ class Reread(Rewriter):
 
 
 def with_dims(outputs: Sequence[Tensor], dims: Mapping[Var, int]) -> tuple[Tensor, ...]:
-    """Return ``outputs`` declared with constants for dims; arguments in the same order."""
+    """Return copies of ``outputs`` declared with the constants ``dims`` in place of symbolic dims; arguments keep their
+    order.
+    """
     if not dims:
         return tuple(outputs)
     ops, made = computes_of(outputs), dict[Tensor, Tensor]()
@@ -59,12 +61,12 @@ def with_dims(outputs: Sequence[Tensor], dims: Mapping[Var, int]) -> tuple[Tenso
 
 
 def at_largest(outputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
-    """Return ``outputs`` with each dim at its largest value."""
+    """Return copies of ``outputs`` with each symbolic dim replaced by its largest value."""
     return with_dims(outputs, {v: v.bounds[1] for v in dims_of(outputs) if v.bounds is not None})
 
 
 def with_other(outputs: Sequence[Tensor], old: Tensor, new: Tensor) -> tuple[Tensor, ...]:
-    """Return ``outputs`` with every use of tensor ``old`` replaced by ``new``, of the same shape."""
+    """Return copies of ``outputs`` in which every use of tensor ``old`` is replaced by ``new``, of the same shape."""
     made = {old: new}
     for op in computes_of(outputs):
         if among(old, op.outputs) or not any(t in made for t in op.inputs):

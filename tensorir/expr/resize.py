@@ -20,12 +20,12 @@ from tensorir.ir.visit import find
 
 
 def resize(outputs: Sequence[Tensor], extents: Mapping[Var, int]) -> tuple[Tensor, ...]:
-    """``outputs`` over other axis extents; tensors that they read grow or shrink to what is read of them.
+    """Copies of ``outputs`` over other axis extents; tensors that they read grow or shrink to what is read of them.
 
-    extents: axes of the computes that make outputs, and reduce axes anywhere -> new extent; others keep theirs,
-             except the axes of intermediate tensors, which follow their readers.
-    Extents that depend on dims are what they are; where all are what they were, so are ``outputs``.
-    Raises DeclarationError when some access can no longer be proved in range.
+    extents: {axis: new extent}, for axes of the computes that make outputs and reduce axes anywhere; other axes keep
+             their extents, except those of intermediate tensors, which follow their readers
+    Extents that depend on dims stay. If no extent changes, ``outputs`` themselves are returned.
+    Raises DeclarationError if some access can no longer be proved in range.
     """
     ops = computes_of(outputs)
     now = {v: n for op in ops for v, n in zip(op.axes, op.extents, strict=True)}
@@ -66,7 +66,9 @@ def resize(outputs: Sequence[Tensor], extents: Mapping[Var, int]) -> tuple[Tenso
 def _needed(
     t: Tensor, ops: Sequence[Compute], new_ranges: Mapping[Compute, Mapping[Var, tuple[float, float]]]
 ) -> tuple[int, ...] | None:
-    """Smallest shape of ``t`` sufficient for its resized readers; None if unread."""
+    """Smallest shape of ``t`` that suffices for its readers at their new extents; None if no resized compute reads
+    it.
+    """
     sides = list(t.shape)
     found: list[list[int]] = [[] for _ in sides]
     for op in ops:
@@ -84,7 +86,7 @@ def _needed(
 
 
 def _longest(sides: Sequence[Any]) -> Any:
-    """Largest of several extents; a launch-time one if present."""
+    """The largest of several extents; the first one that depends on dims, if any does."""
     open_ones = [n for n in sides if isinstance(n, Expr)]
     return open_ones[0] if open_ones else max(sides)
 

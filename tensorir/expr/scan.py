@@ -48,12 +48,12 @@ def scan(
     """A tensor of the shape of ``value`` whose elements combine those of ``value`` up to their place along ``axis``.
 
     value: a tensor, or a tuple of tensors of one shape with a combiner of as many values, for a tuple of tensors
-    op:    "sum", "prod", "min", "max", or what ``tir.combiner`` returned; it need not commute
-    exclusive: without the element at that place: the first one is the identity
-    reverse:   from the last element down to that place
+    op:    "sum", "prod", "min", "max", or a result of ``tir.combiner``; it need not commute
+    exclusive: True to leave out the element at that place: the first result is the identity
+    reverse:   True to combine from the last element down to that place
 
-    The result has the dtype of ``value``. Its stage runs along ``axis``, its innermost loop, in order; the others are
-    free. Raises DeclarationError: ``scan.tensors``, ``scan.axis``, ``scan.operator``, ``reduce.*``.
+    The result has the dtype of ``value``. Its stage runs along ``axis``, its innermost loop, in order; the other loops
+    may run in any order. Raises DeclarationError: ``scan.tensors``, ``scan.axis``, ``scan.operator``, ``reduce.*``.
     """
     several = isinstance(value, tuple)
     tensors = _tensors(value if isinstance(value, tuple) else (value,))
@@ -74,7 +74,7 @@ def scan(
 
 
 def letters(rank: int) -> Sequence[str]:
-    """Return ``rank`` default axis names."""
+    """Return ``rank`` default axis names: i, j, k …"""
     return "ijklmnpq"[:rank] if rank <= 8 else [f"i{n}" for n in range(rank)]
 
 
@@ -101,7 +101,11 @@ def _axis(axis: Any, t: Tensor) -> int:
 
 
 def joining(op: object, dtypes: Sequence[str], several: bool, code: str = "scan.operator") -> Combiner:
-    """Return the Combiner for operator ``op`` on these dtypes; raises ``code`` if invalid."""
+    """Return the combiner for the operator ``op``, a name or a user's combiner, on these dtypes. Raises
+    DeclarationError with ``code`` for others.
+
+    several: True for tuples of values
+    """
     if isinstance(op, UserCombiner):
         return op.joining(dtypes, several)
     words = ", ".join(map(repr, SCANS))

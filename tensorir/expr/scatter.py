@@ -34,15 +34,15 @@ def scatter(
     """A tensor whose cells combine the terms that are sent to them, in the order of the domain.
 
     shape: of the result, ints;  over: extents of the domain
-    index: one symbolic index per dimension of the domain -> the cell of a term, a tuple of one index per dimension of
-           the result
-    value: the same indices -> the term; the result has its dtype (an int literal: int32)
-    op:    "sum", "prod", "min", "max", a ``tir.combiner`` of one value, or "set": a term replaces what is there, and no
-           two terms go to one cell
-    fill:  what cells hold before: a number, or a tensor of the shape and dtype
+    index: function from one symbolic index per dimension of the domain to a term's cell: an index per dimension of the
+           result, as a tuple
+    value: function of the same indices -> the term; the result has its dtype (an int literal: int32)
+    op:    "sum", "prod", "min", "max", a ``tir.combiner`` of one value, or "set": a term replaces the cell's content,
+           and no two terms go to one cell
+    fill:  initial content of cells: a number, or a tensor of the result's shape and dtype
 
-    Indices that data give are checked at launch, and for "set" that they differ. Its stages are ``B.init`` and ``B``.
-    Raises DeclarationError: ``scatter.*``, ``declare.*``.
+    Indices read from inputs are checked at launch; for "set" also that targets are distinct. Its stages are ``B.init``
+    and ``B``. Raises DeclarationError: ``scatter.*``, ``declare.*``.
     """
     extents, domain = extents_of(shape, name), extents_of(over, name)
     axes = tuple(Var(n, "index", extent=e) for n, e in zip(axis_names(value, len(domain)), domain, strict=True))
@@ -100,7 +100,9 @@ def _fill(fill: Any, extents: tuple[int | Expr, ...], dtype: str, cells: tuple[V
 
 
 def _need_unique(place: tuple[Expr, ...], axes: tuple[Var, ...], name: str) -> None:
-    """Raise for targets whose distinctness a launch cannot check."""
+    """Raise DeclarationError ``scatter.unique`` if a launch cannot check that the target indices ``place`` are
+    distinct.
+    """
     for i in place:
         load = gathered(i)
         if among(i, axes) or (load is not None and all(isinstance(j, Const) or among(j, axes) for j in load.index)):

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Most(int):
-    """Upper bound of a data-dependent reduce axis; given: its extent expression"""
+    """An int: the upper bound of a data-dependent reduce axis. ``given``: the expression of its extent"""
 
     given: Expr | None = None
 
@@ -35,9 +35,9 @@ class Most(int):
 class Segment:
     """An input whose elements determine the lengths of reductions.
 
-    along: dimension whose adjacent elements differ by the length; -1: elements are lengths
-    most:  largest length;  axis: the reduce axis
-    limit: (extent, name) of the array read at ``pointer + axis``; 0 if none
+    along: dimension in which neighbouring elements (offsets) differ by the length; -1: the elements are lengths
+    most:  largest length;  axis: name of the reduce axis
+    limit, into: extent and name of the array read at ``offset + axis``; 0 and "" if there is none
     """
 
     tensor: Tensor
@@ -49,7 +49,9 @@ class Segment:
 
 
 def data_axis(extent: object, most: int, name: str) -> Var:
-    """Return a reduce axis of data-dependent ``extent``, at most ``most``; ``declare.data-extent``."""
+    """Return a reduce axis whose length is ``extent``, read from an integer input, and at most ``most``. Raises
+    DeclarationError ``declare.data-extent`` for extents that a launch cannot check.
+    """
     e = as_expr(extent)
     if DTYPES[e.dtype].kind not in "iu" or _extent(e) is None:
         raise refuse(DeclarationError, "declare.data-extent", f"the extent {show(e)} of reduce axis {name} is neither "
@@ -61,18 +63,18 @@ def data_axis(extent: object, most: int, name: str) -> Var:
 
 
 def need_most(extent: object, name: str) -> NoReturn:
-    """Raise for a data-dependent extent without ``most``."""
+    """Raise DeclarationError ``declare.data-extent``: a data-dependent extent needs ``most``."""
     raise refuse(DeclarationError, "declare.data-extent", f"the extent {shown(extent)} of reduce axis {name} is known "
                  "at launch, and has no bound", hint="most=64, the most terms that there may be")  # fmt: skip
 
 
 def within(axes: Sequence[Var]) -> list[Expr]:
-    """Return conditions for iterations of data-dependent axes to be within their length."""
+    """Return the conditions ``axis < extent`` for those of ``axes`` with a data-dependent extent."""
     return [binary("<", v, v.extent.given) for v in axes if isinstance(v.extent, Most) and v.extent.given is not None]
 
 
 def segments(op: Compute) -> Iterator[Segment]:
-    """Yield the Segments of a declaration."""
+    """Yield the inputs of a declaration that determine lengths of its reductions."""
     for body in op.bodies:
         if not isinstance(body, Reduce):
             continue
@@ -96,7 +98,7 @@ def _segments(body: Reduce, v: Var) -> Iterator[Segment]:
 
 
 def pointed(i: Expr, conditions: Sequence[Expr]) -> bool:
-    """True for an index ``P[j] + k`` under a condition ``k < P[j + 1] - P[j]``."""
+    """True if ``i`` is an index ``P[j] + k`` and one of ``conditions`` is ``k < P[j + 1] - P[j]``."""
     i = _plain(i)
     if not isinstance(i, Binary) or i.op != "+":
         return False
@@ -120,7 +122,9 @@ def _plain(e: Expr) -> Expr:
 
 
 def _extent(e: Expr) -> tuple[Load, int] | None:
-    """(load ``P[j]``, dimension of j) of an extent ``P[j + 1] - P[j]``; (load, -1) for a length; else None."""
+    """(load ``P[j]``, dimension of j) for an extent ``P[j + 1] - P[j]``; (load, -1) for an extent that is one element;
+    else None.
+    """
     e = _plain(e)
     if isinstance(e, Load):
         return (e, -1) if _given(e) else None
@@ -137,6 +141,6 @@ def _extent(e: Expr) -> tuple[Load, int] | None:
 
 
 def _given(e: Load) -> bool:
-    """True if a load is from an input."""
+    """True if the load reads an input, not a constant or computed tensor."""
     origin = e.buffer.origin
     return origin is not None and origin.op is None and e.buffer.data is None

@@ -16,7 +16,7 @@ Value = Expr | Tensor | SupportsFloat
 
 
 class OfOne(Protocol):
-    """Signature of a unary function."""
+    """Type of functions of one element or whole tensor, which return the same kind."""
 
     @overload
     def __call__(self, x: Tensor) -> Tensor: ...  # type: ignore[overload-overlap]  # a tensor is an object as well
@@ -25,7 +25,7 @@ class OfOne(Protocol):
 
 
 class OfTwo(Protocol):
-    """Signature of a binary function with broadcasting."""
+    """Type of functions of two elements or whole tensors, which are broadcast."""
 
     @overload
     def __call__(self, a: Tensor, b: object) -> Tensor: ...  # type: ignore[overload-overlap]
@@ -36,7 +36,7 @@ class OfTwo(Protocol):
 
 
 class Conversion(Protocol):
-    """Signature of ``cast``-like functions."""
+    """Type of functions of an element or whole tensor and a dtype, such as ``cast``."""
 
     @overload
     def __call__(self, x: Tensor, dtype: object) -> Tensor: ...  # type: ignore[overload-overlap]
@@ -45,7 +45,7 @@ class Conversion(Protocol):
 
 
 class Choice(Protocol):
-    """Signature of ``where``."""
+    """Type of ``where``."""
 
     @overload
     def __call__(self, cond: Tensor, a: object, b: object) -> Tensor: ...  # type: ignore[overload-overlap]
@@ -58,7 +58,7 @@ class Choice(Protocol):
 
 
 class Logic(Protocol):
-    """Signature of functions on conditions."""
+    """Type of functions of any number of conditions, such as ``all_``."""
 
     @overload
     def __call__(self, *conds: Tensor) -> Tensor: ...  # type: ignore[overload-overlap]
@@ -67,7 +67,7 @@ class Logic(Protocol):
 
 
 class Reduction(Protocol):
-    """Signature of reductions: over reduce axes of elements, or dimensions of a tensor (default: all)."""
+    """Type of reductions: over reduce axes of elements, or over dimensions of a whole tensor (default: all)."""
 
     @overload
     def __call__(self, value: Tensor, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Tensor: ...

@@ -35,7 +35,7 @@ _order = itertools.count(1)
 
 
 def next_order() -> int:
-    """Next declaration number, by which arguments are ordered."""
+    """A number larger than all returned before: the place of a declaration in the order of arguments."""
     return next(_order)
 
 
@@ -43,7 +43,7 @@ def next_order() -> int:
 class Compute(Value, Shown):
     """One ``compute`` call: ``bodies[n]`` defines output n over ``axes``; a body may be a Reduce.
 
-    ranges: bounds of the elements of its outputs, and what it reads, as far as anybody asked
+    ranges: cache: {output: bounds of its elements}, filled on demand
     """
 
     name: str
@@ -64,7 +64,7 @@ class Compute(Value, Shown):
 
     @property
     def inputs(self) -> list[Tensor]:
-        """Tensors that the bodies read, each once, in order of appearance."""
+        """The tensors that the bodies read, each once, in order of first appearance."""
         if self._reads is None:
             loads = [n for b in self.bodies for n in find(b, (Load, PadLoad)) if isinstance(n, Load | PadLoad)]
             self._reads = tuple(dict.fromkeys(n.buffer.origin for n in loads))
@@ -72,13 +72,14 @@ class Compute(Value, Shown):
 
 
 class Tensor(Value, Shown, Operators["Tensor"]):
-    """An array that is given (placeholder, constant) or computed; index it inside ``compute``.
+    """An input array (placeholder), a constant, or a computed array; index it inside ``compute``.
 
     shape: ints, and expressions of dims;  dtype: a name such as "float32"
-    op: the Compute that defines it, None when given
+    op: the Compute that defines it; None for placeholders and constants
 
-    Operators, NumPy's functions and methods of arrays make tensors of whole ones: ``A + B``, ``A @ B``, ``A.T``,
-    ``A.sum(axis=0)``, ``np.exp(A)``, ``A[1:, None]``, ``A == B`` (``expr/whole.py``). ``is`` tells tensors apart.
+    Operators, NumPy's functions and methods of arrays, on whole tensors, make computed tensors: ``A + B``, ``A @ B``,
+    ``A.T``, ``A.sum(axis=0)``, ``np.exp(A)``, ``A[1:, None]``, ``A == B`` (``expr/whole.py``). Compare tensors by
+    ``is``.
     """
 
     WHOLE = True
@@ -111,7 +112,7 @@ class Tensor(Value, Shown, Operators["Tensor"]):
 
     @property
     def definition(self) -> str:
-        """``C[i, j] = sum(A[i, k] * B[k, j], axis=k)``; of what is given, only its name."""
+        """Text such as ``C[i, j] = sum(A[i, k] * B[k, j], axis=k)``; only the name for placeholders and constants."""
         if self.op is None:
             return self.name
         axes = ", ".join(a.name for a in self.op.axes)
@@ -119,7 +120,7 @@ class Tensor(Value, Shown, Operators["Tensor"]):
 
     @property
     def size(self) -> int:
-        """The number of elements."""
+        """The number of elements. Raises an error if the shape depends on dims."""
         for n in self.shape:
             if isinstance(n, Expr):
                 raise no_constant(n)
@@ -127,7 +128,7 @@ class Tensor(Value, Shown, Operators["Tensor"]):
 
     @property
     def T(self) -> Tensor:
-        """With its dimensions in reverse order."""
+        """The tensor with its dimensions in reverse order."""
         return self._made("transpose", self)  # type: ignore[no-any-return]
 
     def __bool__(self) -> bool:
@@ -187,7 +188,7 @@ class Tensor(Value, Shown, Operators["Tensor"]):
 
     @answers(DeclarationError)
     def get(self, *index: object, fill: object = 0) -> Expr:
-        """The element at ``index``, or ``fill`` where the index is out of bounds: a padded read."""
+        """The element at ``index``, or ``fill`` if the index is out of bounds: a padded read."""
         return PadLoad(self.buffer, self._index(index), converted(fill, self.dtype), self.dtype)
 
     @answers(DeclarationError)
@@ -220,7 +221,7 @@ def _side(n: Any) -> str:
 
 
 def _no_gather(t: Tensor, given: tuple[Any, ...], place: int) -> TensorIRError:
-    """Error for a whole array used as an index."""
+    """Return the error for ``t`` indexed, in dimension ``place``, with a whole array."""
     index = given[place]
     what, name = (f"{index.name}, a whole tensor", index.name) if isinstance(index, Tensor) else ("an array", "at")
     what = "a list" if isinstance(index, list) else what

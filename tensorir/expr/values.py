@@ -16,23 +16,23 @@ _STATE = {"min": 0, "max": 0, "argmin": 1, "argmax": 1}
 
 
 def axes_of(op: Compute) -> list[tuple[Var, int | Expr]]:
-    """(axis, extent) of a declaration, reduce axes included."""
+    """[(axis, extent)] of a declaration, its reduce axes included."""
     reduced = [a for body in op.bodies if isinstance(body, Reduce) for a in body.axes]
     return [*zip(op.axes, op.extents, strict=True), *((a, a.extent) for a in reduced)]
 
 
 def ranges_of(op: Compute) -> dict[Var, Interval]:
-    """{axis: interval} of a declaration."""
+    """{axis: (0, largest value)} of a declaration, at the largest dims."""
     return {a: (0, most(as_expr(n)) - 1) for a, n in axes_of(op)}
 
 
 def ends_of(op: Compute) -> tuple[Expr, ...]:
-    """Conditions ``axis < dim expression`` for axes with launch-time extents."""
+    """Conditions ``axis < extent`` for the axes whose extent depends on dims."""
     return tuple([binary("<", a, n) for a, n in axes_of(op) if isinstance(n, Expr)])
 
 
 def arith_of(op: Compute) -> Arith:
-    """Arith with facts on a declaration's axes and reads."""
+    """An Arith that knows the ranges of a declaration's axes and of the elements that it reads."""
     arith = Arith(ranges_of(op))
     arith.elements = element_range
     for end in ends_of(op):
@@ -41,7 +41,7 @@ def arith_of(op: Compute) -> Arith:
 
 
 def element_range(b: Buffer) -> Interval:
-    """Inclusive bounds of a tensor's integer elements; unbounded for floats."""
+    """(lowest, highest) value of a tensor's elements, for integers and booleans; unbounded for floats."""
     kind, t = DTYPES[b.dtype], b.origin
     if kind.kind not in "iu":
         return (0, 1) if kind.kind == "b" else UNKNOWN
@@ -58,7 +58,7 @@ def element_range(b: Buffer) -> Interval:
 
 
 def _computed(op: Compute, body: Expr) -> Interval:
-    """Bounds of a declaration's values before wrap-around."""
+    """(lowest, highest) value of ``body`` before wrap-around; unbounded if unknown."""
     if any(high < low for low, high in ranges_of(op).values() if not isinstance(body, Reduce)):
         return UNKNOWN
     arith = arith_of(op)

@@ -29,9 +29,10 @@ Index = tuple[Expr, ...]
 
 
 def made(name: str, args: tuple[object, ...], options: dict[str, object]) -> Any:
-    """The result of NumPy's or torch's function ``name`` for these arguments, of which one at least is a tensor.
+    """Result of NumPy's or torch's function ``name`` for these arguments, at least one of which is a tensor.
 
-    Raises DeclarationError (``declare.function`` for one that is not here, ``declare.broadcast``, ``matmul.shape``).
+    Raises DeclarationError (``declare.function`` for a function without counterpart here, ``declare.broadcast``,
+    ``matmul.shape``).
     """
     of_arrays = WHOLE_FUNCTIONS.get(name)
     if of_arrays is not None and not (name in ELEMENTS and len(args) > 1 and isinstance(args[1], Tensor)):
@@ -50,7 +51,7 @@ Tensor._of_whole = answers()(made)
 
 
 def elementwise(function: Callable[..., object], args: Sequence[object], name: str) -> Any:
-    """A compute of ``function`` of elements, over the broadcast shape of the tensors among ``args``."""
+    """A computed tensor: ``function`` applied to elements, over the broadcast shape of the tensors among ``args``."""
     tensors = [a for a in args if isinstance(a, Tensor)]
     shape = broadcast([t.shape for t in tensors])
     for a in args:
@@ -68,7 +69,9 @@ def elementwise(function: Callable[..., object], args: Sequence[object], name: s
 
 
 def broadcast(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
-    """The shape that arrays of ``shapes`` are broadcast to, as in NumPy; ``declare.broadcast``."""
+    """The shape to which arrays of ``shapes`` are broadcast, as in NumPy. Raises DeclarationError
+    ``declare.broadcast``.
+    """
     rank = max(map(len, shapes))
     sides = list(zip(*[(1,) * (rank - len(s)) + s for s in shapes], strict=True))
     out: list[Any] = []
@@ -98,7 +101,7 @@ def _letters(rank: int) -> str:
 
 
 def _names(tensors: Sequence[Tensor], rank: int) -> list[str]:
-    """Axis names: those of a tensor of rank ``rank``, else letters."""
+    """``rank`` axis names: those of a computed tensor of that rank if there is one, else i, j, k …"""
     for t in tensors:
         if t.ndim == rank and t.op is not None:
             return [a.name for a in t.op.axes]
@@ -106,12 +109,12 @@ def _names(tensors: Sequence[Tensor], rank: int) -> list[str]:
 
 
 def view(t: Tensor, shape: Sequence[int], place: Callable[..., Sequence[object]], name: str) -> Tensor:
-    """Tensor whose element at an index is ``t`` at ``place(index)``."""
+    """A computed tensor of ``shape`` whose element at index i is ``t[place(*i)]``."""
     return compute(tuple(shape), lambda *i: t[tuple(place(*i))], name=name, axes=_names([], len(shape)))
 
 
 def take(t: Tensor, index: tuple[object, ...]) -> Tensor:
-    """``t[index]`` of ints, slices, ``...`` and None, as in NumPy."""
+    """``t[index]`` for an index of ints, slices, ``...`` and None, as in NumPy. Raises DeclarationError."""
     dots = sum(1 for x in index if x is Ellipsis)
     used = sum(1 for x in index if x is not None and x is not Ellipsis)
     if dots > 1 or used > t.ndim:
@@ -159,7 +162,9 @@ def transpose(t: Tensor, *axes: object) -> Tensor:
 
 
 def reshape(t: Tensor, *shape: object) -> Tensor:
-    """``t`` in another shape of as many elements, one of which may be -1."""
+    """``t`` in another shape of as many elements; one extent may be -1, to be inferred. Raises DeclarationError
+    ``declare.reshape``.
+    """
     given = shape[0] if len(shape) == 1 and isinstance(shape[0], list | tuple) else shape
     sides = [need_int("an extent", n, -1) for n in given]
     known = math.prod(n for n in sides if n >= 0)
@@ -185,7 +190,7 @@ def reshape(t: Tensor, *shape: object) -> Tensor:
 
 
 def squeeze(t: Tensor, axis: object = None) -> Tensor:
-    """``t`` without dimensions of extent 1."""
+    """``t`` without the dimensions ``axis``, which must have extent 1; None: without all of extent 1."""
     gone = {d for d in range(t.ndim) if same_extent(t.shape[d], 1)} if axis is None else set(_axes(t, axis))
     if not all(same_extent(t.shape[d], 1) for d in gone):
         message = f"axis={shown(axis)} of {t.name} {t.shape} is not of extent 1"
@@ -194,7 +199,7 @@ def squeeze(t: Tensor, axis: object = None) -> Tensor:
 
 
 def expand_dims(t: Tensor, axis: object) -> Tensor:
-    """``t`` with a dimension of extent 1 before ``axis``."""
+    """``t`` with a new dimension of extent 1 at position ``axis`` of the result."""
     at = need_int("axis", axis, -t.ndim - 1, t.ndim) % (t.ndim + 1)
     return reshape(t, (*t.shape[:at], 1, *t.shape[at:]))
 
@@ -214,7 +219,7 @@ def _axis(t: Tensor, axis: Any) -> int:
 
 
 def _axes(t: Tensor, axis: Any) -> list[int]:
-    """Dimensions named by ``axis``; all for None."""
+    """Sorted numbers of the dimensions that ``axis`` names; all for None. Raises DeclarationError."""
     if axis is None:
         return list(range(t.ndim))
     given = axis if isinstance(axis, list | tuple) else (axis,)
@@ -230,8 +235,8 @@ def _axes(t: Tensor, axis: Any) -> list[int]:
 
 
 def reduced(name: str, t: Tensor, axis: object = None, keepdims: bool = False) -> Tensor:
-    """``t`` reduced over dimensions, all when ``axis`` is None; sums and products of integers have 64 bits, and
-    positions over all dimensions are those in the flattened array.
+    """``t`` reduced over the dimensions ``axis``, None for all, by the reduction ``name``. Sums and products of
+    integers have 64 bits; argmax and argmin over all dimensions give positions in the flattened array.
     """
     over, keepdims = _axes(t, axis), need_bool("keepdims", keepdims)
     if name in ("argmax", "argmin") and (axis is None or not t.ndim) and t.ndim != 1:
@@ -256,13 +261,15 @@ def reduced(name: str, t: Tensor, axis: object = None, keepdims: bool = False) -
 
 
 def _wide(x: Expr) -> Expr:
-    """``x`` widened to the type in which NumPy sums integers."""
+    """``x`` converted to the type in which NumPy sums it: int64 or uint64 for integers and booleans; floats stay."""
     kind = DTYPES[x.dtype].kind
     return x if kind == "f" else cast(x, "uint64" if kind == "u" else "int64")
 
 
 def mean(t: Tensor, axis: object = None, keepdims: bool = False) -> Tensor:
-    """The mean over dimensions; integers give float64, and narrow floats (float16, …) are summed in float32."""
+    """The mean over the dimensions ``axis``, None for all; integers give float64, and narrow floats (float16, …) are
+    summed in float32.
+    """
     kind = t.dtype if is_float(t.dtype) else "float64"
     count = math.prod(t.shape[d] for d in _axes(t, axis))
     wide = "float32" if DTYPES[kind].widened else kind
@@ -306,7 +313,9 @@ def _read_inner(b: Tensor, lead: Index, right: Index, k: Expr) -> Expr:
 
 
 def dot(a: object, b: object) -> Any:
-    """``np.dot``: a product with a number, else ``@`` where both mean the same."""
+    """``np.dot``: a product with a number, else ``a @ b``. Raises DeclarationError if NumPy's ``dot`` and ``@``
+    differ.
+    """
     if not (isinstance(a, Tensor) and isinstance(b, Tensor)) or not a.ndim or not b.ndim:
         return made("multiply", (a, b), {})
     if b.ndim > 2:
