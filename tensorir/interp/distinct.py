@@ -16,10 +16,10 @@ _DIGITS_BEHIND = 0b0110110110110110  # the first 8 digits: to round these, or 11
 
 
 def scalar(number: int, dtype: str, turn: int = 0, bits: int = 0) -> int:
-    """Test value of scalar ``number``; different for each, neighbours with opposite signs.
+    """Test value for the scalar parameter ``number``; neighbouring parameters get different values with opposite signs.
 
     turn: run number; consecutive runs differ in value and sign
-    bits: significand bits, the last one set, as far as the dtype has them; 0: a small number
+    bits: significand bits of the value, the last one set, at most as many as the dtype has; 0: a small number
     """
     kind = DTYPES[dtype]
     if dtype == "bool":
@@ -34,9 +34,10 @@ def scalar(number: int, dtype: str, turn: int = 0, bits: int = 0) -> int:
 
 
 def table(rng: np.random.Generator, shape: tuple[int, ...], limit: int, beyond: bool, turn: int = 0) -> np.ndarray:
-    """Shuffled index table below ``limit``: every index if there is space, else the extremes and some others.
+    """Index table in random order, with values from 0 to ``limit - 1``: every index if there is space, else extremes
+    and others.
 
-    beyond: include -1 and ``limit``, for programs that define their effect
+    beyond: True to include -1 and ``limit``, for programs that define their effect
     turn:   run number; without space for all indices, runs cycle through them
     """
     count, most = int(np.prod(shape, dtype=np.int64)), max(1, limit)

@@ -41,10 +41,10 @@ class _Access:
 
 
 class DistinctCells:
-    """``DistinctCells(axes, body, alone)(loop)``: True if iterations of a kernel's loop touch distinct elements,
-    read-only and iteration-local ones aside.
+    """``DistinctCells(axes, body, alone)(loop)`` is True if no element is accessed by two iterations of the loop, apart
+    from elements that are only read and arrays allocated in an iteration.
 
-    alone: blocks have one thread, which owns shared memory
+    alone: True if blocks have one thread, whose shared memory is private
     """
 
     def __init__(self, axes: Iterable[Loop], body: Stmt, alone: bool) -> None:
@@ -74,7 +74,9 @@ class DistinctCells:
         return all(_distinct(found, loop, inner) for found in accesses.values())
 
     def _plain(self, s: object) -> bool:
-        """True if a statement involves no barriers, asynchronous copies or other cooperation."""
+        """True if ``s`` is a statement without barriers, atomics, asynchronous copies or other cooperation of
+        threads.
+        """
         if isinstance(s, Store):
             return not (s.adds or s.later)
         if isinstance(s, Alloc):
@@ -84,7 +86,10 @@ class DistinctCells:
     def _accesses(
         self, s: Stmt, arith: Arith, wanted: set[Buffer], lets: dict[Var, Linear]
     ) -> Iterator[tuple[Buffer, _Access]]:
-        """Yield accesses to ``wanted`` buffers under ``s``, with their guards."""
+        """Yield (buffer, access) for accesses to ``wanted`` buffers under ``s``, with the facts that hold there.
+
+        lets: values of the Let variables met so far, extended here
+        """
         exprs: tuple[Expr, ...] = ()
         below: tuple[Stmt, ...] = ()
         inside = arith
@@ -126,7 +131,7 @@ def _said(form: Linear, lets: dict[Var, Linear]) -> Linear:
 
 
 def _distinct(accesses: list[_Access], loop: Loop, inner: set[Var]) -> bool:
-    """True if the elements accessed by one iteration of ``loop`` are disjoint from all others'.
+    """True if the elements accessed by one iteration of ``loop`` are disjoint from those of all other iterations.
 
     An index is ``outer + c * var + low + high``: ``outer`` equal for all accesses, ``high`` multiples of H, ``c * var +
     low`` at most H values, ``low`` at most c values. So the index determines ``var``.
@@ -152,7 +157,9 @@ def _distinct(accesses: list[_Access], loop: Loop, inner: set[Var]) -> bool:
 
 
 def _split(offset: int, all_iterations: int) -> tuple[int, int]:
-    """(distance in whole loop lengths, rest) between an access and the first one, such as halves of a tile."""
+    """(multiple of ``all_iterations``, rest) whose sum is ``offset``, the distance of an access from the first one,
+    such as that of the second half of a tile.
+    """
     further = 0 if abs(offset) < all_iterations else offset // all_iterations * all_iterations
     return further, offset - further
 
@@ -162,7 +169,9 @@ def _length(spans: list[Interval]) -> float:
 
 
 def _parts(form: Linear, var: Var, inner: set[Var]) -> tuple[dict[Expr, int], dict[Expr, int] | None]:
-    """(loop-invariant terms, terms moved by inner loops); the second is None if undetermined."""
+    """({term: coefficient} that the loops leave unchanged, {term: coefficient} that inner loops change) of an index
+    without its ``var`` term; the second is None if a term is loaded or contains ``var`` otherwise.
+    """
     fixed: dict[Expr, int] = {}
     moving: dict[Expr, int] = {}
     for t, c in form.terms.items():

@@ -21,9 +21,10 @@ cancellation."""
 
 
 class Doubles(Numbers):
-    """All floats as float64, normally distributed inputs, no rounding to narrower types.
+    """Arithmetic with all floats as float64, without rounding to narrower types; random inputs are normally
+    distributed.
 
-    positive: inputs >= 0, for logarithms and roots
+    positive: True for inputs >= 0, as logarithms and roots need
     """
 
     def __init__(self, positive: bool = False) -> None:
@@ -50,7 +51,7 @@ NOT_OF_NEGATIVES = frozenset({"log", "log2", "sqrt", "rsqrt", "pow"})
 
 
 def opaque_combiners(outputs: Sequence[Tensor]) -> dict[str, tuple[str, ...]]:
-    """{compute: math functions called by its combiner}, for combiners that call any.
+    """{name of a compute: math functions that its combiner calls}, for computes whose combiner calls any.
 
     In the field a function has pseudo-random values, so combiners that call one are not associative there: the field
     lacks exp(a - b) exp(b - c) = exp(a - c), by which states of an online softmax combine in any order.
@@ -65,11 +66,11 @@ def opaque_combiners(outputs: Sequence[Tensor]) -> dict[str, tuple[str, ...]]:
 
 
 def apart(got: np.ndarray, want: np.ndarray, most: float | None = None) -> np.ndarray:
-    """Boolean array: where floats differ by more than double-precision rounding, or more than ``most`` times the
-    largest finite value. NaN equals NaN.
+    """Boolean mask: True where floats differ by more than double-precision rounding; with ``most``, by more than
+    ``most`` times the largest finite value. Two NaNs are equal.
 
-    The scale for rounding is the median magnitude of the differing elements, not the largest: a -1e30 that stands for a
-    row without keys would hide all other differences.
+    The scale for rounding is the larger of the element's own magnitude and the median magnitude, not the largest: a
+    -1e30 that stands for a row without keys would hide all other differences.
     """
     size = np.abs(np.where(np.isfinite(want), want, 0.0))
     if most is None:

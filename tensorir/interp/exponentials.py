@@ -41,12 +41,16 @@ _HALF_BITS = 15
 
 
 def field_of(outputs: Sequence[Tensor]) -> Field:
-    """Field for comparing declarations: pairs if one calls ``exp`` or ``exp2``, else a single prime."""
+    """Arithmetic for comparing declarations exactly: pairs of residues (``ExpField``) if one calls ``exp`` or ``exp2``,
+    else residues modulo one prime.
+    """
     return ExpField() if any(c.fn in BASES for c in calls_of(outputs)) else Field()
 
 
 class ExpField(Field):
-    """Field of pairs in int64: v in the lower half, w in the upper."""
+    """Arithmetic in which a float is a pair of residues, packed in int64: v modulo P in the lower half, w modulo Q in
+    the upper.
+    """
 
     title = f"the fields of {P} and {Q}, where exp(a) exp(b) = exp(a + b)"
 
@@ -154,20 +158,21 @@ class ExpField(Field):
 
 
 def _parts(x: object) -> tuple[Any, Any]:
-    """Residues (v, w) of packed values."""
+    """Arrays (v, w) of the residues packed in ``x``."""
     x = np.asarray(x, np.int64)
     return x & LOW_HALF, x >> 32
 
 
 def _opaque(v: Any) -> Any:
-    """Packed pair for the result ``v`` of a pseudo-random function; w derived from v."""
+    """Packed pair for the result ``v`` of a pseudo-random function; w is derived from v."""
     v = np.asarray(v) % P
     return v | (mixed(v, 73) % Q) << 32
 
 
 def _joined(v: np.ndarray, w: np.ndarray, total: Any, some: Any) -> np.ndarray:
-    """Sum of residue pairs, packed again. total: adds up an array;  some: true where any element is (for INF, NAN, no
-    w).
+    """Sum of residue pairs, packed again; infinities and NaN are kept as such.
+
+    total: function that adds up an array;  some: function that is True where any element of a mask is
     """
     special, none = v >= P, some(w == NO_SECOND_PART)
     first, second = total(np.where(special, 0, v)) % P, total(np.where(w == NO_SECOND_PART, 0, w)) % Q
@@ -180,13 +185,13 @@ def _joined(v: np.ndarray, w: np.ndarray, total: Any, some: Any) -> np.ndarray:
 
 
 def _ordered(x: object) -> Any:
-    """Ranks for comparisons: v in -p/2 … p/2, infinities at both ends."""
+    """Integers by which packed values are compared: v mapped to -p/2 … p/2, infinities beyond both ends."""
     v = _parts(x)[0]
     return np.where(v > P // 2, np.where(v >= P, np.where(v == MINUS_INF, -2 * P, 2 * P), v - P), v)
 
 
 def _with_infinities(op: str, v: Any, u: Any) -> Any:
-    """``v op u`` if one is infinite or NaN, or for division by 0."""
+    """Residue of ``v op u`` if an operand is infinite or NaN, or for division by 0."""
     if op in "+-":
         right = np.where((op == "-") & ((u == INF) | (u == MINUS_INF)), INF + MINUS_INF - u, u)
         clash = (v >= P) & (right >= P) & (v != right)
@@ -200,14 +205,14 @@ def _with_infinities(op: str, v: Any, u: Any) -> Any:
 
 
 def _is_negative(v: Any) -> Any:
-    """Boolean array, True where ``v`` encodes -inf or ``-k / 2**n`` with 0 < k < 1024 and n <= 6."""
+    """Boolean mask: True where ``v`` encodes -inf or ``-k / 2**n`` with 0 < k < 1024 and n <= 6."""
     small = [v * (1 << n) % P > P - 1024 for n in range(7)]
     return np.where(v >= P, v == MINUS_INF, np.any(np.broadcast_arrays(*small), axis=0))
 
 
 @functools.cache
 def _powers(base: int, step: int) -> np.ndarray:
-    """Table of ``base ** (step * n)`` mod p for n below 2 ** 15 or 2 ** 16."""
+    """Array of ``base ** (step * n)`` mod P for n below 2**16."""
     one, out = pow(base, step, P), [1]
     for _ in range((1 << (_HALF_BITS + 1)) - 1):
         out.append(out[-1] * one % P)
@@ -215,7 +220,7 @@ def _powers(base: int, step: int) -> np.ndarray:
 
 
 def _power(base: int, w: Any) -> Any:
-    """``base ** w`` mod p, by tables."""
+    """``base ** w`` mod P elementwise, by tables."""
     low, high = np.asarray(w) & ((1 << _HALF_BITS) - 1), np.asarray(w) >> _HALF_BITS
     return _powers(base, 1)[low] * _powers(base, 1 << _HALF_BITS)[high] % P
 

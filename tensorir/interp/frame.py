@@ -11,7 +11,7 @@ from tensorir.ir.tree import Buffer, Loop, Stmt, Var
 
 
 class KernelLike(Protocol):
-    """Interface of a lowered kernel (``lower.kernel.Kernel``) as the interpreter uses it."""
+    """Interface of a lowered kernel (``lower.kernel.Kernel``): the attributes that the interpreter reads."""
 
     @property
     def params(self) -> tuple[Buffer, ...]: ...
@@ -26,10 +26,10 @@ class KernelLike(Protocol):
 
 
 class Frame:
-    """Active threads ("lanes") with thread-dependent values as arrays over them.
+    """Active threads ("lanes") of interpreted blocks, with values of variables as arrays over the lanes.
 
-    own:    per depth of loops run at once, the number of each lane's private memory
-    wanted: mask of vector elements that are used, per thread; None for all
+    own:    per depth of vectorized loops, the number of each lane's copy of private memory
+    wanted: mask of vector elements whose values are used, per lane; None for all
     """
 
     __slots__ = ("block", "cache", "env", "lane", "me", "own", "wanted")
@@ -49,22 +49,22 @@ class Frame:
         return some
 
     def wanting(self, lanes: np.ndarray) -> Frame:
-        """This frame with used vector elements restricted to ``lanes``."""
+        """A view of this frame in which only the vector elements in the mask ``lanes`` are used."""
         some = Frame(self.env, self.lane, self.block, self.me, self.own)
         some.cache = self.cache
         some.wanted = lanes if self.wanted is None else lanes & self.wanted
         return some
 
     def wanted_of(self, where: np.ndarray) -> np.ndarray | None:
-        """Mask of read elements that are used; None for all."""
+        """Mask, shaped like the element numbers ``where``, of those whose values are used; None for all."""
         if self.wanted is None:
             return None
         return np.broadcast_to(self.wanted, where.shape) if where.ndim == 2 else np.asarray(self.wanted.any(axis=1))
 
     def repeated(self, times: int, values: Mapping[Var, np.ndarray], private: bool = False) -> Frame:
-        """Each lane repeated ``times`` times side by side, with ``values`` for variables.
+        """A new frame with each lane repeated ``times`` times side by side, and with ``values`` for loop variables.
 
-        private: repeated lanes have separate memory
+        private: True if repeated lanes have separate private memory
         """
         env = {v: np.repeat(x, times) if isinstance(x, np.ndarray) and x.ndim else x for v, x in self.env.items()}
         env.update({v: np.tile(x, len(self.lane)) for v, x in values.items()})
@@ -75,7 +75,7 @@ class Frame:
 
 
 class _Some(dict[Var, Any]):
-    """Variable values of a subset of lanes, selected lazily."""
+    """Values of variables in the lanes of a mask, selected when first read."""
 
     def __init__(self, every: Mapping[Var, Any], mask: np.ndarray) -> None:
         super().__init__()

@@ -45,7 +45,9 @@ from tensorir.ir.visit import find, has
 
 
 class Lanes(ABC):
-    """Compiler for some blocks of a kernel, one array element per thread; one method per kind of expression."""
+    """Compiler of a kernel's expressions and addresses to closures that evaluate them for some blocks, as arrays with
+    one element per thread.
+    """
 
     def __init__(self, k: KernelLike, memory: Mapping[Buffer, Cells], scalars: Mapping[Var, Any], numbers: Numbers,
                  blocks: Sequence[int] | np.ndarray, block_of: np.ndarray) -> None:  # fmt: skip
@@ -77,12 +79,14 @@ class Lanes(ABC):
 
     @abstractmethod
     def stmt(self, s: Stmt) -> Action:
-        """A closure that executes ``s``."""
+        """A closure that executes ``s`` for the lanes of a Frame."""
 
     @contextmanager
     def widened(self, inner: set[Var], times: int, private: bool) -> Iterator[set[Var]]:
-        """Context manager: compile for ``times`` as many lanes, which know loop variables ``inner``; yields the
-        variables known before.
+        """Context manager: inside, code is compiled for ``times`` as many lanes, in which the loop variables ``inner``
+        are known. Yields the variables known outside.
+
+        private: True if each of the new lanes has separate private memory
         """
         known, lanes = self.hardware, self.lanes
         self.hardware, self.lanes = known | inner, lanes * times
@@ -98,11 +102,15 @@ class Lanes(ABC):
         return b.scope in PRIVATE_SCOPES or (b.scope is Scope.SHARED and self.threads == 1 and self.cluster == 1)
 
     def begin_product(self, made: list[Touched], read: list[Touched]) -> None:
-        """Begin an asynchronous warpgroup product: its accumulators are pending, its inputs must not change."""
+        """Begin an asynchronous warpgroup product: until it is awaited, accumulators ``made`` may not be accessed and
+        inputs ``read`` may not change.
+        """
         self.later.of["products"].begin(made, read)
 
     def who(self, f: Frame, where: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(accessing threads, their barrier epochs, blocks of all threads)."""
+        """(numbers of the accessing threads, their barrier epochs, block number of every thread), shaped for the
+        element numbers ``where``.
+        """
         me, now = f.me, self.epoch[f.block]
         if where.ndim == 2:
             me, now = me[:, None], now[:, None]
@@ -111,7 +119,9 @@ class Lanes(ABC):
     # --- addresses
 
     def cells_of(self, b: Buffer, i: Expr) -> Callable[[Frame], np.ndarray]:
-        """Function from a Frame to absolute element numbers, per thread (and vector element)."""
+        """Function from a Frame to the element numbers, in the memory of all copies of ``b``, that index ``i`` denotes:
+        one per lane, or a row per lane for vectors.
+        """
         cells = self.memory[b]
         ramp = isinstance(i, Ramp)
         width = i.lanes if isinstance(i, Ramp) else b.lanes
@@ -151,7 +161,7 @@ class Lanes(ABC):
         return run
 
     def _split(self, i: Expr) -> tuple[Value, Value]:
-        """(thread-dependent part, loop-dependent part) of an index, as closures."""
+        """Closures (part that depends on threads only, part that depends on loops) whose sum is the index."""
         form = self.arith.linear(i)
         fixed, loops, other = [], [], []
         for atom, c in form.terms.items():
@@ -183,7 +193,9 @@ class Lanes(ABC):
     # --- expressions
 
     def expr(self, e: Expr) -> Value:
-        """Closure that evaluates ``e``, cached per frame if loop-invariant."""
+        """Closure that evaluates ``e`` for the lanes of a Frame; its value is cached if it depends on threads and
+        blocks only.
+        """
         if self._steady or type(e) is not Binary or not self._stays(e):
             return self._compiled(e)
         self._steady = True
@@ -243,7 +255,7 @@ class Lanes(ABC):
         raise Fault(Problem("interp.not-lowered", f"{type(e).__name__} has no meaning in a lowered kernel"))
 
     def _shuffled(self, e: Shuffle) -> Value:
-        """Closure for a vector shuffle."""
+        """Closure that evaluates a vector shuffle."""
         a, b, width, kind = self.expr(e.a), self.expr(e.b), lanes_of(e.a), self.n.storage(e.dtype)
         picks = np.array(e.picks) if len(e.picks) > 1 else e.picks[0]
 
@@ -267,7 +279,7 @@ class Lanes(ABC):
         return run
 
     def _lazily(self, e: Binary) -> Value:
-        """Closure for ``and`` or ``or``: the right side is evaluated only where needed."""
+        """Closure that evaluates ``and`` or ``or``, the right side only in lanes whose result it decides."""
         a, b, both = self.expr(e.a), self.expr(e.b), e.op == "and"
 
         def run(f: Frame) -> Any:
@@ -286,7 +298,7 @@ class Lanes(ABC):
         return run
 
     def _select(self, e: Select) -> Value:
-        """Closure for a select: each side is evaluated only in lanes that choose it."""
+        """Closure that evaluates a select, each side only in lanes that choose it."""
         cond, a, b, kind = self.expr(e.cond), self.expr(e.a), self.expr(e.b), self.n.storage(e.dtype)
         lanes, fill = lanes_of(e), isinstance(e.b, Const)
         vector, each = lanes > 1, lanes_of(e.cond) > 1
@@ -331,21 +343,27 @@ _Product = tuple[list[Touched], list[Touched]]
 
 
 class Later(threading.local):
-    """Asynchronous work in flight of each role: products, and tile stores."""
+    """Asynchronous operations in flight, per warp-specialized role (thread of the interpreter): products, and tile
+    stores.
+    """
 
     def __init__(self) -> None:
         self.of = {"products": Products(), "stores": Products()}
 
 
 class Products:
-    """Pending asynchronous operations: elements they will write, elements they still read."""
+    """Asynchronous operations in flight, in groups: the elements that they will write and those that they still
+    read.
+    """
 
     def __init__(self) -> None:
         self.now: list[_Product] = []
         self.groups: list[list[_Product]] = []
 
     def begin(self, made: list[Touched], read: list[Touched]) -> None:
-        """Add an operation; it may accumulate onto earlier ones' registers."""
+        """Add an operation that writes elements ``made`` and reads ``read``; it may accumulate onto registers of
+        earlier ones.
+        """
         for cells, at in made:
             cells.under_way(at)
         for cells, at in read:
@@ -353,12 +371,12 @@ class Products:
         self.now.append((made, read))
 
     def commit(self) -> None:
-        """Close a group of the operations begun since the last call."""
+        """Make a group of the operations begun since the last call."""
         self.groups.append(self.now)
         self.now = []
 
     def wait(self, pending: int) -> None:
-        """Complete all groups but the ``pending`` latest."""
+        """Complete all groups except the ``pending`` latest."""
         while len(self.groups) > pending:
             for made, read in self.groups.pop(0):
                 for cells, at in made:

@@ -30,10 +30,10 @@ PRIVATE_CELLS = 1 << 22
 
 @dataclass(frozen=True, eq=False)
 class Lift:
-    """A loop nest whose iterations the interpreter runs at once.
+    """A loop nest whose iterations the interpreter runs at once, as additional lanes.
 
     spread: loops with independent iterations around ``body``
-    summed: loops around one store that add ``term`` to an element, in any order, under ``guards``
+    summed: loops around one store that add ``term`` to an element, in any order, where ``guards`` hold
     """
 
     spread: list[Loop]
@@ -44,12 +44,15 @@ class Lift:
 
     @property
     def times(self) -> int:
-        """Number of lanes per lane while ``body`` runs."""
+        """Number of lanes while ``body`` runs, relative to that outside the nest."""
         return math.prod(as_int(x.extent) for x in self.spread)
 
 
 class Lifts:
-    """Finder of a kernel's vectorizable loops. exact: predicate on dtypes whose sums are order-independent"""
+    """Finder of a kernel's loops that may run at once.
+
+    exact: function from a dtype to True if its sums do not depend on order
+    """
 
     def __init__(self, k: KernelLike, exact: Callable[[str], bool]) -> None:
         bx, by, bz = k.block
@@ -58,7 +61,9 @@ class Lifts:
         self._apart = _apart(k, alone)  # type: ignore[arg-type]  # protocols do not say that kernels can be hashed
 
     def of(self, s: Loop, lanes: int) -> Lift | None:
-        """Lift for the nest starting at ``s`` with ``lanes`` lanes; None: run in order."""
+        """The largest nest from ``s`` on whose iterations may run at once, given ``lanes`` lanes outside; None: run the
+        loop in order.
+        """
         most = AT_ONCE // max(1, lanes)
         if not most:
             return None
@@ -82,14 +87,17 @@ class Lifts:
 
 @functools.lru_cache(maxsize=16)
 def _apart(k: KernelLike, alone: bool) -> DistinctCells:
-    """DistinctCells of a kernel, cached."""
+    """Test of a kernel's loops for iterations with distinct elements, made once per kernel.
+
+    alone: as for ``DistinctCells``
+    """
     return DistinctCells(k.axes, k.body, alone)
 
 
 def _one_store(s: Loop, arith: Arith, exact: Callable[[str], bool], most: int) -> Lift | None:
-    """Lift for a nest with a single store (and loops, guards, prefetches); None for others.
+    """The Lift of a nest with a single store (and loops, guards, prefetches); None for other nests.
 
-    most: limit on iterations of a summed nest
+    most: largest number of iterations
     Elements are distinct if loop (and vector) strides form a mixed radix; the value may read the same buffer only at
     the stored element.
     """
@@ -128,7 +136,7 @@ def _one_store(s: Loop, arith: Arith, exact: Callable[[str], bool], most: int) -
 
 
 def _perfect(s: Stmt) -> tuple[list[Loop], tuple[Expr, ...], Store] | None:
-    """(loops, guards, store) of a perfect nest whose guards load nothing; None for others."""
+    """(loops, guards, store) of a perfect nest with one store, whose guards load nothing; None for other nests."""
     nest: list[Loop] = []
     guards: list[Expr] = []
     while not isinstance(s, Store):
@@ -146,7 +154,7 @@ def _perfect(s: Stmt) -> tuple[list[Loop], tuple[Expr, ...], Store] | None:
 
 
 def at_once(machine: Lanes, lift: Lift) -> Action:
-    """Closure that executes a nest with all iterations as lanes, adding sums once."""
+    """Closure that executes the nest with all iterations as lanes; each element's terms are summed and added once."""
     term, store = lift.term, lift.body
     if term is None:
         body, widened = _widened(machine, lift.spread, lambda: machine.stmt(lift.body), bool(find(lift.body, Alloc)))
@@ -185,7 +193,7 @@ def at_once(machine: Lanes, lift: Lift) -> Action:
 
 
 def _guarded(f: Frame, conds: list[Callable[[Frame], object]]) -> tuple[Frame, np.ndarray | None]:
-    """(frame of lanes that satisfy all conditions, their numbers or None for all)."""
+    """(frame of the lanes in which all conditions hold, their positions in ``f`` or None for all lanes)."""
     which: np.ndarray | None = None
     for cond in conds:
         holds: np.ndarray = np.broadcast_to(np.asarray(cond(f), bool), f.lane.shape)
@@ -198,9 +206,10 @@ def _guarded(f: Frame, conds: list[Callable[[Frame], object]]) -> tuple[Frame, n
 def _widened(
     machine: Lanes, nest: list[Loop], compiled: Callable[[], _T], private: bool = False
 ) -> tuple[_T, Callable[[Frame], Frame]]:
-    """(action compiled for all iterations of a nest at once, function from a frame to the widened frame).
+    """(result of ``compiled()``, compiled for all iterations of a nest at once; function from a frame to the frame with
+    these lanes).
 
-    private: memory allocated inside is per lane
+    private: True if memory allocated inside is separate for each lane
     """
     extents = [as_int(x.extent) for x in nest]
     times = math.prod(extents)
@@ -220,7 +229,11 @@ def _widened(
 
 
 def _refresh(wide: Frame, f: Frame, times: int, known: set[Var], inner: Mapping[Var, object]) -> None:
-    """Update a cached wide frame to current values."""
+    """Update the cached frame ``wide``, ``times`` lanes for each of ``f``, to the values that variables have in ``f``
+    now.
+
+    known: variables whose values never change;  inner: loop variables of the nest
+    """
     for v, x in f.env.items():
         if v not in inner and (v not in known or v not in wide.env):
             wide.env[v] = np.repeat(x, times) if isinstance(x, np.ndarray) and x.ndim else x

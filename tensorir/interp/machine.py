@@ -58,7 +58,7 @@ _Flight = tuple[Cells, np.ndarray, np.ndarray, np.ndarray]
 
 
 class BlockMachine(Lanes):
-    """Executes some blocks of a kernel; one method per kind of statement."""
+    """Executes some blocks of a kernel: statements are compiled to closures over arrays with one element per thread."""
 
     def __init__(self, k: KernelLike, memory: Mapping[Buffer, Cells], scalars: Mapping[Var, Any], numbers: Numbers,
                  blocks: Sequence[int] | np.ndarray, block_of: np.ndarray) -> None:  # fmt: skip
@@ -69,11 +69,11 @@ class BlockMachine(Lanes):
         self.groups: list[list[_Flight]] = []
 
     def go(self) -> None:
-        """Run the kernel's body."""
+        """Run the kernel's body for these blocks."""
         self.stmt(self.k.body)(self.frame)
 
     def stmt(self, s: Stmt) -> Action:
-        """A closure that executes ``s``."""
+        """A closure that executes ``s`` for the lanes of a Frame."""
         match s:
             case Seq():
                 return self._seq([self.stmt(x) for x in s.stmts])
@@ -112,7 +112,7 @@ class BlockMachine(Lanes):
         raise Fault(Problem("interp.not-lowered", f"{type(s).__name__} has no meaning in a lowered kernel"))
 
     def in_numbers(self, numbers: Numbers, s: Stmt) -> Action:
-        """Closure that executes ``s`` in another arithmetic."""
+        """Closure that executes ``s`` in the arithmetic ``numbers`` instead of the machine's."""
         own, self.n = self.n, numbers
         try:
             return self.stmt(s)
@@ -206,7 +206,9 @@ class BlockMachine(Lanes):
         self.leaving = []
 
     def _wait(self, f: Frame, pending: int) -> None:
-        """Complete asynchronous copies at the wait, the latest moment allowed."""
+        """Complete asynchronous copies (cp.async) of all groups except the ``pending`` latest: at the wait, the latest
+        moment allowed.
+        """
         self._need_all(f)
         while len(self.groups) > pending:
             for cells, where, me, block in self.groups.pop(0):
@@ -263,7 +265,7 @@ class BlockMachine(Lanes):
 
 
 class _Operand:
-    """One operand of a warp instruction: element numbers of its tile, per lane and per warp."""
+    """One operand of a warp-wide instruction, copied between the lanes' registers and one whole tile per warp."""
 
     def __init__(self, machine: Lanes, tile: Buffer, region: Region, call: IntrinCall, inside: Numbers) -> None:
         self.name, self.numbers = tile.name, machine.n
@@ -284,18 +286,18 @@ class _Operand:
         self.region = Region(self.buffer, (const(0),), tile.dims, strides)
 
     def _tile(self, f: Frame, warps: np.ndarray) -> np.ndarray:
-        """Element numbers of the tiles of ``warps``."""
+        """Element numbers, in the copy, of the tiles of ``warps``: one row per warp."""
         found: np.ndarray | None = f.cache.get(self)
         if found is None:
             found = f.cache[self] = warps[:, None] * self.cells.size + np.arange(self.cells.size)
         return found
 
     def _where(self, f: Frame) -> np.ndarray:
-        """Element number for each participating lane and each of its registers."""
+        """Element numbers of the registers of each lane: one row per lane."""
         return np.asarray(self.at(f))
 
     def registers(self, f: Frame) -> np.ndarray:
-        """Element numbers of the lanes' registers."""
+        """Element numbers of the registers of each lane: one row per lane."""
         return self._where(f)
 
     def gather(self, f: Frame, warps: np.ndarray) -> None:
@@ -320,7 +322,7 @@ class _Operand:
         self.cells.values.reshape(-1, self.cells.size)[warps] = 0
 
     def round(self, f: Frame, warps: np.ndarray, how: Rounding | None = None) -> None:
-        """Round the tiles to register precision, or by ``how`` to the instruction's."""
+        """Round the tiles of ``warps`` to the operand's dtype, or by ``how``, as the instruction does."""
         tile, kind = self._tile(f, warps), self.buffer.dtype
         old = self.cells.values[tile]
         self.cells.values[tile] = self.numbers.cast(old, "float64", kind) if how is None else how(old)
@@ -339,7 +341,9 @@ class _Operand:
 
 
 def collective(machine: BlockMachine, call: IntrinCall) -> Action:
-    """Closure for a warp instruction; raises Fault ``warp.divergent`` if lanes of a warp are missing."""
+    """Closure that executes a warp-wide or warpgroup-wide instruction; it raises Fault ``warp.divergent`` if some lanes
+    do not take part.
+    """
     core = machine.n.tensor_core(call)
     inside = machine.n if core is None else Doubles()
     operands = [_Operand(machine, tile, region, call, inside)
@@ -354,7 +358,9 @@ def collective(machine: BlockMachine, call: IntrinCall) -> Action:
     key = object()
 
     def together(f: Frame) -> tuple[np.ndarray, Frame]:
-        """(active warps, frame with one lane per warp)."""
+        """(numbers of the warps, or warpgroups, that are active; frame with one lane for each). Raises Fault
+        ``warp.divergent``.
+        """
         lanes = f.lane.reshape(-1, count) if len(f.lane) % count == 0 else None
         if lanes is None or (lanes != lanes[:, :1] // count * count + np.arange(count)).any():
             what = "warp" if count == LANES_OF_WARP else "warpgroup"
@@ -396,7 +402,9 @@ def collective(machine: BlockMachine, call: IntrinCall) -> Action:
 
 
 def _sums_outermost(meaning: Stmt) -> Stmt:
-    """The nest with reduction loops outermost, so that inner loops run at once."""
+    """The nest with its reduction loops outermost, so that the other loops can run at once; unchanged if it is not
+    perfect.
+    """
     loops: list[Loop] = []
     at = meaning
     while isinstance(at, Loop):
@@ -417,7 +425,9 @@ ATOM_ROWS, PIECE_BYTES = 8, 16
 
 
 def offsets(region: Region, dims: tuple[int, ...]) -> np.ndarray:
-    """Offset of each tile element, row-major, from the first, before swizzling."""
+    """Offset of each element of a tile of shape ``dims``, row-major, from the tile's first element in memory, before
+    swizzling.
+    """
     if not region.swizzle:
         return np.arange(math.prod(dims))
     row = region.swizzle * 8 // DTYPES[region.buffer.dtype].bits
@@ -428,7 +438,7 @@ def offsets(region: Region, dims: tuple[int, ...]) -> np.ndarray:
 
 
 def permuted(at: np.ndarray, region: Region) -> np.ndarray:
-    """Element numbers after swizzling: 16-byte chunks permuted by row."""
+    """Element numbers ``at`` after the region's swizzle: 16-byte chunks permuted by row."""
     if not region.swizzle:
         return at
     size = DTYPES[region.buffer.dtype].bits // 8
@@ -437,8 +447,10 @@ def permuted(at: np.ndarray, region: Region) -> np.ndarray:
 
 
 def copy_tile(machine: Lanes, barriers: Barriers, call: IntrinCall) -> Action:
-    """Closure for a TMA copy. To shared memory: in flight until awaited, 0 past the array's end. To an array: only
-    existing elements, the source unchanged until awaited.
+    """Closure that executes a TMA copy.
+
+    To shared memory: elements are in flight until awaited, 0 beyond the array's ends. To an array: elements beyond its
+    ends are skipped, and the source may not change until awaited.
     """
     tiles = dict(zip((t.name for t in call.intrin.operands), call.operands, strict=True))
     (name,) = call.intrin.maps
@@ -484,7 +496,7 @@ def _store(machine: Lanes, shared: _Tile, array: _Whole) -> Action:
 
 
 class _Whole:
-    """A tile of a global array, located by an index per dimension."""
+    """A tile of a global array in a TMA copy, located by an index per dimension."""
 
     def __init__(self, machine: Lanes, region: Region) -> None:
         self.home: Cells = machine.memory[region.buffer]
@@ -495,7 +507,7 @@ class _Whole:
         self.offset = [] if region.pixels is None else [machine.expr(i) for i in region.pixels.offset]
 
     def where(self, f: Frame) -> tuple[np.ndarray, np.ndarray]:
-        """(element numbers, mask of existing ones), one row per issuing thread."""
+        """(element numbers, mask of those inside the array), one row per issuing thread."""
         flat = np.zeros((len(f.lane), self.grid.shape[1]), np.int64)
         inside = np.ones(flat.shape, bool)
         first = [np.broadcast_to(np.asarray(i(f)), f.lane.shape)[:, None] for i in self.first]
@@ -508,7 +520,7 @@ class _Whole:
         return flat, inside
 
     def _through(self, p: Pixels, f: Frame, first: list[np.ndarray]) -> list[np.ndarray]:
-        """Image, row, column and channel of each element of an im2col tile."""
+        """[image, row, column, channel] index arrays of the elements of an im2col tile, one row per issuing thread."""
         n, h, w, channel = first
         count, along = self.grid
         (high, wide), (step_h, step_w), (low_h, low_w) = p.shape, p.steps, p.lower
@@ -519,14 +531,14 @@ class _Whole:
 
 
 class _Tile:
-    """A tile in shared memory."""
+    """A tile in shared memory in a TMA copy or product."""
 
     def __init__(self, machine: Lanes, region: Region, dims: tuple[int, ...]) -> None:
         self.home: Cells = machine.memory[region.buffer]
         self.region, self.first, self.spread = region, machine.expr(region.first[0]), offsets(region, dims)
 
     def where(self, f: Frame) -> np.ndarray:
-        """Element numbers, one row per issuing thread."""
+        """Element numbers of the tile, one row per issuing thread. Raises Fault ``memory.out-of-bounds``."""
         first, block = np.broadcast_to(np.asarray(self.first(f)), f.lane.shape), f.block
         at = permuted(first[:, None] + self.spread, self.region)
         cells = at + block[:, None] * self.home.size
@@ -538,13 +550,15 @@ class _Tile:
 
 
 class DescribedTile:
-    """A shared-memory operand given by a descriptor, one tile per warpgroup."""
+    """A shared-memory operand of a warpgroup product, given by a descriptor: one tile per warpgroup."""
 
     def __init__(self, machine: Lanes, tile: Buffer, region: Region) -> None:
         self.machine, self.tile = machine, _Tile(machine, region, tile.dims)
 
     def where(self, f: Frame, lanes: int) -> np.ndarray:
-        """Element numbers, one row per warpgroup."""
+        """Element numbers of the tile, one row per warpgroup of ``lanes`` threads. Raises Fault if its threads name
+        different tiles.
+        """
         first = np.broadcast_to(np.asarray(self.tile.first(f)), f.lane.shape).reshape(-1, lanes)
         if (first != first[:, :1]).any():
             raise Fault(Problem("warp.divergent", "the threads of a warpgroup tell different tiles of one operand"))
@@ -553,7 +567,7 @@ class DescribedTile:
         return self.tile.where(f.only(one))
 
     def values(self, f: Frame, lanes: int) -> np.ndarray:
-        """Element values, one row per warpgroup."""
+        """Values of the tile's elements, one row per warpgroup of ``lanes`` threads. Raises Fault for races."""
         where, home = self.where(f, lanes), self.tile.home
         if not home.watched:
             home.need_written(where)

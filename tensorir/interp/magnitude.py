@@ -25,9 +25,9 @@ _BEYOND_DTYPES = 2.0**200  # beyond any dtype
 
 
 def is_exact(outputs: Sequence[Tensor], amplitude: int, limits: Mapping[object, int]) -> bool:
-    """True if no intermediate value rounds or overflows for integer inputs up to ``amplitude``.
+    """True if no intermediate value rounds or overflows for integer inputs of absolute value up to ``amplitude``.
 
-    limits: of those that have others, as ``gather_limits`` gives them for index tensors
+    limits: {input: its own limit}, as ``gather_limits`` gives them for index tensors
     """
     return _bounds(outputs, amplitude, limits, last=False) is not None
 
@@ -35,10 +35,13 @@ def is_exact(outputs: Sequence[Tensor], amplitude: int, limits: Mapping[object, 
 def rounds_last(
     outputs: Sequence[Tensor], arrays: Sequence[object], digits: tuple[int, int] = (24, 24), each: bool = False
 ) -> bool:
-    """True if every result is exact until one rounding at its store, so sum order does not matter.
+    """True if, on these arrays, every result is exact until one rounding at its store, so that the order of sums does
+    not matter.
 
-    digits: significand bits of a product's operands: the longest, and the others; 11 on tf32 tensor cores
-    each:   evaluate per element, using zeros, where possible: as slow as the reference
+    digits: significand bits that a product keeps of its operands: of the one with the most, and of the others; 11 on
+            tf32 tensor cores
+    each:   True to evaluate per element, using zeros, where possible: as slow as the reference; False: by largest
+            values
     """
     sizes: dict[Any, int] = dict(gather_limits(outputs))
     for x, a in zip(map(np.asarray, arrays), arguments_of(outputs), strict=True):
@@ -61,7 +64,7 @@ def rounds_last(
 
 
 def rounds_inside(outputs: Sequence[Tensor]) -> bool:
-    """True if intermediate values are rounded to types narrower than float32."""
+    """True if intermediate values, not only results, are rounded to types narrower than float32."""
     ops = computes_of(outputs)
     bodies = [b for op in ops for b in op.bodies]
     inner = [a for b in bodies for c in b.children() for a in (c, *find(c, Cast))]
@@ -75,7 +78,9 @@ def rounds_inside(outputs: Sequence[Tensor]) -> bool:
 
 
 def narrow_sums(t: Tensor) -> set[str]:
-    """Types narrower than float32 in which sums towards ``t`` round each term; empty if there are other sums too."""
+    """Types narrower than float32 in which the sums that ``t`` depends on round each term; empty if some reduction is
+    in another type.
+    """
     found = [r for op in computes_of([t]) for b in op.bodies for r in find(b, Reduce)]
     narrow = all(DTYPES[r.dtype].widened for r in found)
     return {r.dtype for r in found if r.combiner.name == "sum"} if narrow else set()
@@ -104,7 +109,10 @@ def is_continuous(outputs: Sequence[Tensor]) -> bool:
 
 
 def _as_given(e: Expr, made: set[Any]) -> bool:
-    """True if a float is an unmodified input element, or one selected of several."""
+    """True if ``e`` is an unmodified element of an input, up to sign, or one selected of several.
+
+    made: computed tensors
+    """
     match e:
         case Const() | Var():
             return True
@@ -120,7 +128,10 @@ def _as_given(e: Expr, made: set[Any]) -> bool:
 def _bounds(
     outputs: Sequence[Tensor], amplitude: int, limits: Mapping[Any, int], last: bool
 ) -> dict[Any, float] | None:
-    """{tensor: largest absolute value}; None if something rounds. last: rounding at the final store is allowed"""
+    """{tensor: largest absolute value of its elements}; None if something rounds.
+
+    last: True to allow rounding when a final result is stored
+    """
     bounds: dict[Any, float] = {}
     ops = computes_of(outputs)
     read = {t for op in ops for b in op.bodies for t in tensors_read(b)}
@@ -136,7 +147,9 @@ def _bounds(
 
 
 class _Magnitude:
-    """Largest absolute value of an expression, checked against each dtype's exact range."""
+    """Function from an expression to its largest absolute value; raises InexactError for one beyond its dtype's exact
+    range.
+    """
 
     def __init__(self, amplitude: int, limits: Mapping[Any, int], bounds: dict[object, float]) -> None:
         self.amplitude, self.limits, self.bounds = amplitude, limits, bounds
@@ -151,7 +164,7 @@ class _Magnitude:
         return size
 
     def before_rounding(self, e: Expr) -> float:
-        """Bound of a result before conversion to its stored type."""
+        """Largest absolute value of a result before its conversion to the stored type."""
         if isinstance(e, Cast) and DTYPES[e.dtype].kind == "f" == DTYPES[e.a.dtype].kind:
             return self(e.a)
         if DTYPES[e.dtype].widened and not isinstance(e, Reduce):  # computed in float32
@@ -241,5 +254,5 @@ class _Magnitude:
 
 
 def _bits_of(size: float) -> float:
-    """Least power of two above ``size``: bounds signed integers with as many bits."""
+    """Least power of two above ``size``: no signed integer with as many bits is larger."""
     return ldexp(1.0, int(size).bit_length()) if size < _BEYOND_DTYPES else _BEYOND_DTYPES

@@ -16,7 +16,7 @@ ADDED_ATOMICALLY = -3  # written by threads that add to it atomically
 
 
 class Fault(Exception):
-    """Undefined behaviour of a kernel."""
+    """Raised for undefined behaviour of an interpreted kernel; ``problem`` describes it."""
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
@@ -24,7 +24,7 @@ class Fault(Exception):
 
 
 class Cells:
-    """Memory of one buffer with all its copies.
+    """Simulated memory of one buffer with all its copies. Elements are addressed by numbers over all copies.
 
     lanes:  vector width of an element;  copies: number of blocks or threads with separate copies
     Raises Fault for out-of-bounds accesses, uninitialized reads, and unordered accesses by two threads.
@@ -50,7 +50,7 @@ class Cells:
             self.reading_block = np.full(n, -1, np.int32)
 
     def forget(self) -> None:
-        """Mark the contents undefined (new allocation)."""
+        """Mark the contents undefined, as after a new allocation."""
         self.pending = None
         self.whole, self.asked = False, 0
         if self.written is not None:
@@ -58,9 +58,11 @@ class Cells:
 
     def read(self, at: np.ndarray, me: np.ndarray, now: np.ndarray, block_of: np.ndarray,
              wanted: np.ndarray | None = None) -> np.ndarray:  # fmt: skip
-        """Values of elements ``at``, read by threads ``me`` in barrier epochs ``now``.
+        """Values of elements ``at``, read by threads ``me`` in barrier epochs ``now``. Raises Fault for races and
+        uninitialized elements.
 
-        wanted: mask of values that are used, None for all; others may be undefined
+        block_of: block number of every thread;  wanted: mask of values that are used, None for all; others may be
+                  undefined
         """
         self.need_written(at, wanted)
         if self.watched:
@@ -85,20 +87,22 @@ class Cells:
         return found
 
     def under_way(self, at: np.ndarray) -> None:
-        """Mark elements as being written by a copy in flight."""
+        """Mark elements as being written by a copy or product in flight: accesses raise Fault."""
         if self.pending is None:
             self.pending = np.zeros(len(self.values), bool)
         self.pending[at] = True
 
     def land(self, at: np.ndarray, me: np.ndarray, now: np.ndarray) -> None:
-        """Complete copies, visible to threads that waited, in epochs ``now``."""
+        """Complete copies to elements ``at``: now written by threads ``me`` in barrier epochs ``now``."""
         if self.pending is not None:
             self.pending[at] = False
         if self.watched:
             self.writer[at], self.wrote[at] = me, now
 
     def depart(self, at: np.ndarray, value: np.ndarray) -> None:
-        """Begin a TMA copy to these elements; ordered by mbarriers, not block barriers."""
+        """Begin a TMA copy of ``value`` to elements ``at``; it is ordered by mbarriers, not block barriers. Raises
+        Fault if they are in use.
+        """
         self._need_landed(at, "written")
         if self.reading is not None and self.reading[at].any():
             cell = int(at[self.reading[at] > 0].flat[0]) % self.size
@@ -114,18 +118,21 @@ class Cells:
         self.under_way(at)
 
     def arrive(self, at: np.ndarray) -> None:
-        """Complete a TMA copy."""
+        """Complete TMA copies to elements ``at``."""
         if self.pending is not None:
             self.pending[at] = False
 
     def read_later(self, at: np.ndarray, change: int) -> None:
-        """An asynchronous reader of these elements begins (1) or completes (-1)."""
+        """Note that an asynchronous reader of elements ``at`` begins (change 1) or completes (change -1)."""
         if self.reading is None:
             self.reading = np.zeros(len(self.values), np.int32)
         np.add.at(self.reading, at, change)
 
     def need_written(self, at: np.ndarray, wanted: np.ndarray | None = None) -> None:
-        """Raise Fault if a used element is uninitialized."""
+        """Raise Fault if an element is uninitialized or in flight.
+
+        wanted: mask of elements whose values are used; None for all
+        """
         self._need_landed(at, "read")
         if self.written is None or self.whole:
             return
@@ -145,7 +152,10 @@ class Cells:
 
     def write(self, at: np.ndarray, value: Any, me: np.ndarray, now: np.ndarray, block_of: np.ndarray, *,
               repeats: bool = False) -> None:  # fmt: skip
-        """Store to elements ``at``; ``repeats``: threads may write equal values to one element"""
+        """Store ``value`` to elements ``at`` by threads ``me`` in barrier epochs ``now``. Raises Fault for races.
+
+        repeats: True if several threads may write equal values to one element
+        """
         self._need_landed(at, "written")
         if self.reading is not None and self.reading[at].any():
             cell = int(np.asarray(at)[self.reading[at] > 0].flat[0]) % self.size
@@ -166,7 +176,7 @@ class Cells:
 
     def add(self, at: np.ndarray, value: Any, me: np.ndarray, now: np.ndarray, block_of: np.ndarray,
             numbers: Numbers) -> None:  # fmt: skip
-        """Atomically add to elements ``at``; races with non-atomic accesses only."""
+        """Add ``value`` atomically to elements ``at``. Raises Fault for races with non-atomic accesses."""
         self.need_written(at)
         if self.watched:
             who = np.where(self.writer[at] == ADDED_ATOMICALLY, -1, self.writer[at])
@@ -176,7 +186,7 @@ class Cells:
         numbers.add_at(self.values, at, value, self.buffer.dtype)
 
     def _repeat(self, at: np.ndarray, value: Any, me: np.ndarray, now: np.ndarray, block_of: np.ndarray) -> None:
-        """Write that may coincide with an equal one by another thread."""
+        """Store to elements ``at``; another thread may have written an equal value. Raises Fault for other races."""
         who = np.where(_alike(self.values[at], value), -1, self.writer[at])
         self._conflict(who, self.wrote[at], at, me, now, block_of, "writes", "wrote")
         self._conflict(self.reader[at], self.had_read[at], at, me, now, block_of, "writes", "read")
@@ -214,5 +224,5 @@ class Cells:
 
 
 def _alike(a: Any, b: Any) -> np.ndarray:
-    """Boolean array: equal, or both NaN."""
+    """Boolean mask: True where elements are equal or both NaN."""
     return np.asarray((a == b) | ((a != a) & (b != b)))

@@ -27,25 +27,26 @@ _WIDE_TYPES = {**dict.fromkeys(WIDENED, "float32"), "index": "int64", "bool": "b
 
 
 class Numbers:
-    """Operations on NumPy values by IR dtype names; the base class is the device's arithmetic.
+    """Operations on NumPy values by IR dtype names: an arithmetic for interpreters. This base class is the device's
+    own.
 
-    opaque: functions treated as pseudo-random so far
+    opaque: names of the functions whose values were pseudo-random so far
     """
 
     opaque: Set[str] = frozenset()
 
     def storage(self, dtype: str) -> np.dtype:
-        """NumPy dtype in which ``dtype`` values are computed."""
+        """NumPy dtype of arrays with values of ``dtype`` in this arithmetic."""
         return np.dtype(_WIDE_TYPES.get(dtype, dtype))
 
     def const(self, value: Any, dtype: str) -> Any:
-        """Value of a literal."""
+        """Value of the literal ``value`` of ``dtype`` in this arithmetic."""
         if DTYPES[dtype].kind == "f":
             return self.storage(dtype).type(rounded(value, dtype))
         return bool(value) if dtype == "bool" else int(value)
 
     def binary(self, op: str, a: Any, b: Any, dtype: str) -> Any:
-        """``a op b``; ``dtype`` is that of the operands."""
+        """``a op b`` elementwise; ``dtype`` is that of the operands."""
         if op in _COMPARE:
             return _COMPARE[op](a, b)
         if op in _BITS:
@@ -55,7 +56,7 @@ class Numbers:
         return self.float_binary(op, a, b, dtype)
 
     def operation(self, op: str, dtype: str) -> Callable[..., object]:
-        """``binary`` specialized to one operation and dtype."""
+        """Function ``(a, b) -> a op b`` for operands of ``dtype``."""
         if dtype == "index" and op in _INTEGER:
             return _INTEGER[op]  # type: ignore[no-any-return]
         if dtype in ("index", "bool") and op in _COMPARE:
@@ -63,7 +64,7 @@ class Numbers:
         return lambda a, b: self.binary(op, a, b, dtype)
 
     def wrap(self, x: Any, dtype: str) -> Any:
-        """Integer ``x`` wrapped around to ``dtype``."""
+        """Integer ``x`` wrapped around to the range of ``dtype``; unchanged for "index"."""
         if dtype == "index":
             return x
         if not isinstance(x, np.ndarray | np.generic):  # of two literals
@@ -72,12 +73,12 @@ class Numbers:
         return x.astype(dtype, copy=False)
 
     def float_binary(self, op: str, a: object, b: object, dtype: str) -> Any:
-        """``a op b`` on floats."""
+        """``a op b`` elementwise, on floats of ``dtype``."""
         with np.errstate(all="ignore"):
             return _FLOAT[op](a, b)
 
     def unary(self, op: str, a: Any, dtype: str) -> Any:
-        """``-a``, ``not a`` or ``~a``."""
+        """``-a``, ``not a`` or ``~a`` elementwise, by ``op``."""
         if op == "not":
             return np.logical_not(a)
         if DTYPES[dtype].kind == "f":
@@ -85,7 +86,10 @@ class Numbers:
         return self.wrap(np.negative(a) if op == "-" else np.invert(a), dtype)
 
     def call(self, fn: str, args: list[object], dtype: str, given: str) -> Any:
-        """Result of math function ``fn``. given: dtype of its arguments"""
+        """Result, of type ``dtype``, of the math function ``fn`` elementwise.
+
+        given: dtype of the arguments
+        """
         if fn == "bitcast":
             return self.bitcast(args[0], given, dtype)
         if fn == "power":
@@ -97,12 +101,12 @@ class Numbers:
         return out.astype(self.storage(dtype)) if hasattr(out, "astype") else out
 
     def bitcast(self, x: object, old: str, new: str) -> Any:
-        """Bits of ``x`` reinterpreted as ``new``."""
+        """Bits of ``x``, of dtype ``old``, reinterpreted as values of ``new``."""
         bits = np.asarray(x).astype(numpy_dtype(old), copy=False).view(numpy_dtype(new))
         return bits.astype(self.storage(new), copy=False)
 
     def cast(self, x: Any, old: str, new: str) -> Any:
-        """Conversion as in C; to 16- or 8-bit floats with a single rounding."""
+        """``x`` converted from dtype ``old`` to ``new`` as in C; to 16- or 8-bit floats with a single rounding."""
         if new == "bool":
             return np.not_equal(x, 0)
         x = np.asarray(x)
@@ -113,55 +117,63 @@ class Numbers:
             return x.astype(self.storage(new))
 
     def to_memory(self, x: object, dtype: str) -> Any:
-        """``x`` rounded to its stored type."""
+        """``x`` rounded to ``dtype``, as by a store."""
         return self.cast(x, dtype, dtype) if dtype in WIDENED else x
 
     def inputs(self, array: object, dtype: str) -> np.ndarray:
-        """A user's array converted to this arithmetic."""
+        """A user's array converted to the values of this arithmetic."""
         return np.asarray(array).astype(self.storage(dtype))
 
     def random(self, rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> np.ndarray:
-        """Random small integers, so that sums of products are exact."""
+        """Random small integers as values of this arithmetic, so that sums of products are exact."""
         low, high = (0, 2) if dtype == "bool" else (0, 8) if DTYPES[dtype].kind == "u" else (-4, 5)
         return rng.integers(low, high, shape).astype(self.storage(dtype))
 
     def scalar(self, value: object, dtype: str) -> object:
-        """A user's scalar converted to this arithmetic."""
+        """A user's scalar converted to a value of this arithmetic."""
         return np.asarray(value).item()
 
     def tensor_core(self, call: IntrinCall) -> TensorCore | None:
-        """TensorCore rounding of a matrix instruction; None: round each operation as its definition says."""
+        """Order and rounding of a matrix instruction's products; None: round each operation as its definition says."""
         return None
 
     def add_at(self, values: np.ndarray, at: np.ndarray, value: Any, dtype: str) -> None:
-        """Add to elements ``at``, repeated ones repeatedly."""
+        """Add ``value`` in place to elements ``at`` of ``values``; an element that occurs several times in ``at`` is
+        added to as often.
+        """
         np.add.at(values, at, value)
         values[at] = self.binary("+", values[at], self.const(0, dtype), dtype)
 
     def differ(self, got: np.ndarray, want: np.ndarray, dtype: str) -> np.ndarray:
-        """Boolean array: where results are wrong."""
+        """Boolean mask: True where results ``got`` are wrong."""
         return np.asarray(got != want)
 
     def exact(self, dtype: str) -> bool:
-        """True if sums of ``dtype`` do not depend on order."""
+        """True if the result of summing values of ``dtype`` in this arithmetic does not depend on their order."""
         return DTYPES[dtype].kind in "iu"
 
     def sum(self, x: np.ndarray, axis: tuple[int, ...], dtype: str) -> np.ndarray:
-        """Sum over ``axis``."""
+        """Sum of ``x`` over the dimensions ``axis``."""
         out: np.ndarray = x.sum(axis=axis, dtype=self.storage(dtype) if dtype != "bool" else None)
         return out
 
     def running_sums(self, x: np.ndarray, dtype: str) -> np.ndarray | None:
-        """Prefix sums along the last axis; None: combine step by step instead."""
+        """Prefix sums of ``x`` along the last axis; None if this arithmetic has no shortcut, so that callers combine
+        step by step.
+        """
         return None
 
     def added_at(self, out: np.ndarray, cells: np.ndarray, x: np.ndarray, dtype: str) -> np.ndarray | None:
-        """``out`` with ``x`` added at ``cells``; None: combine step by step instead."""
+        """``out`` with ``x`` added at elements ``cells``; None if this arithmetic has no shortcut, so that callers
+        combine step by step.
+        """
         return None
 
 
 class Field(Numbers):
-    """Floats as residues modulo p, ordered as -p/2 … p/2; -2p and 2p stand for infinities."""
+    """Arithmetic in which floats are residues modulo the prime p, ordered as -p/2 … p/2; -2p and 2p stand for
+    infinities.
+    """
 
     title = "the field of 2^31 - 1"
 
@@ -211,7 +223,7 @@ class Field(Numbers):
         return out
 
     def bitcast(self, x: object, old: str, new: str) -> Any:
-        """Pseudo-random function of the residue, as residues have no bits."""
+        """A pseudo-random function of ``x`` in place of its bits, as residues have no bits."""
         if DTYPES[new].kind == "f":
             low, high = (np.asarray(x).astype(np.int64) >> n & 0xFFFFFFFF for n in (0, 32))
             return mixed(mixed(low % P, 37) + mixed((low >> 31) + high % P, 41), 43)
@@ -226,7 +238,7 @@ class Field(Numbers):
         return super().cast(x, old, new)
 
     def _whole(self, x: Any, dtype: str) -> Any:
-        """Float to integer: a pseudo-random function, mostly small values, some with all bits."""
+        """Conversion of a float to an integer: a pseudo-random function, mostly of small values, some with all bits."""
         y = mixed(x, 11)
         wide = (mixed(y, 61) << 33) ^ (mixed(y, 67) << 8) ^ y
         kind = np.dtype(np.int32) if dtype == "index" else self.storage(dtype)
@@ -256,7 +268,7 @@ class Field(Numbers):
 
 
 def numpy_dtype(name: str) -> np.dtype:
-    """NumPy dtype of arrays in memory; ml_dtypes for bfloat16 and 8-bit floats."""
+    """NumPy dtype of arrays of ``name`` in memory; one of the package ml_dtypes for bfloat16 and 8-bit floats."""
     if name in WIDENED and name != "float16":
         import ml_dtypes
 
@@ -283,7 +295,9 @@ def odd_float32(x: np.ndarray) -> np.ndarray:
 
 
 def mixed(x: Any, salt: int) -> Any:
-    """Pseudo-random function of a residue."""
+    """Pseudo-random function of residues ``x``, elementwise, with residues as values; another function for each
+    ``salt``.
+    """
     y = (np.asarray(x) + 0x9E3779B1 * salt) % P
     y = y * y % P
     y = (y + 0x85EBCA6B * salt) % P
@@ -291,7 +305,7 @@ def mixed(x: Any, salt: int) -> Any:
 
 
 def _residue(x: Any) -> Any:
-    """Integers modulo p."""
+    """Integers ``x`` modulo p, as int64."""
     x = np.asarray(x)
     return (x % np.uint64(P)).astype(np.int64) if x.dtype == np.uint64 else x.astype(np.int64) % P
 
@@ -303,7 +317,7 @@ def _signed(x: Any) -> Any:
 
 
 def inverse(b: object, modulus: int = P) -> np.ndarray:
-    """Modular inverse b^(modulus - 2), 0 for 0."""
+    """Modular inverse ``b ** (modulus - 2)`` elementwise; 0 for 0."""
     base, out, e = np.asarray(np.asarray(b) % modulus), np.ones_like(np.asarray(b)), modulus - 2
     while e:
         if e & 1:
@@ -314,13 +328,13 @@ def inverse(b: object, modulus: int = P) -> np.ndarray:
 
 
 def _bits(op: str, a: Any, b: Any, dtype: str) -> Any:
-    """Bitwise operator or shift, with NumPy's semantics."""
+    """Result of a bitwise operator or shift, with NumPy's semantics."""
     kind = np.dtype(np.int64 if dtype == "index" else dtype)
     return _BITS[op](np.asarray(a).astype(kind, copy=False), np.asarray(b).astype(kind, copy=False))
 
 
 def upper_half(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Upper half of the bits of ``a * b``."""
+    """Upper half of the bits of the integer product ``a * b``, elementwise."""
     kind, bits = a.dtype, 8 * a.dtype.itemsize
     if bits < 64:
         wide = np.int64 if kind.kind == "i" else np.uint64
@@ -336,7 +350,7 @@ def upper_half(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def whole_power(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Integer powers with wrap-around; negative exponents round toward zero."""
+    """Integer powers ``a ** b`` with wrap-around; for negative exponents the exact power is rounded toward zero."""
     made = np.power(a, np.maximum(b, b.dtype.type(0)))
     if a.dtype.kind == "u":
         return np.asarray(made)
@@ -349,7 +363,10 @@ def _erf(x: Any) -> Any:
 
 
 def _extreme(which: Any, sign: int) -> Callable[[Any, Any], Any]:
-    """NumPy minimum or maximum with -0 < 0, independent of operand order; NaN if either is."""
+    """Function for minimum or maximum with -0 < 0, so that operand order does not matter; NaN if either is.
+
+    which: ``np.minimum`` or ``np.maximum``;  sign: -1 or 1
+    """
 
     def function(a: Any, b: Any) -> Any:
         found = which(a, b)
@@ -361,7 +378,7 @@ def _extreme(which: Any, sign: int) -> Callable[[Any, Any], Any]:
 
 
 def _quotient(a: Any, b: Any) -> Any:
-    """Integer quotient without warnings: 0 for division by 0, as both sides of a select are evaluated."""
+    """Integer quotient ``a // b`` without warnings; 0 for division by 0, as both sides of a select are evaluated."""
     if type(b) is int and b > 0:
         return a // b
     with np.errstate(divide="ignore", over="ignore"):

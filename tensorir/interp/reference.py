@@ -57,7 +57,7 @@ SLAB_ELEMENTS = 1 << 21
 
 
 def arguments_of(outputs: Sequence[Tensor]) -> list[Tensor | Var]:
-    """Placeholders and scalar parameters in order of declaration."""
+    """Placeholders and scalar parameters that ``outputs`` depend on, in order of declaration."""
     found: list[Tensor | Var] = [*inputs_of(outputs), *scalars_of(outputs)]
     return sorted(found, key=lambda a: a.order)
 
@@ -66,9 +66,10 @@ def arguments_of(outputs: Sequence[Tensor]) -> list[Tensor | Var]:
 def evaluate(
     outputs: Sequence[Tensor], arrays: Sequence[object], numbers: Numbers | None = None
 ) -> tuple[np.ndarray, ...]:
-    """The outputs for ``arrays`` (inputs and scalars in order of declaration).
+    """Values of the outputs for ``arrays`` (inputs and scalars in order of declaration), evaluated by definition in
+    NumPy.
 
-    numbers: the arithmetic; without it results have the outputs' own dtypes
+    numbers: the arithmetic; None: the device's, with results in the outputs' own dtypes
     """
     with_ = numbers or Numbers()
     if dims_of(outputs):
@@ -88,14 +89,14 @@ def evaluate(
 
 
 def _dims_told(outputs: Sequence[Tensor], arrays: Sequence[object]) -> dict[Var, int]:
-    """{dim: value} read from array shapes, the least allowed value for undetermined ones."""
+    """{dim: value} read from the shapes of ``arrays``; for dims that they do not determine, the least allowed value."""
     pairs = [(a, x) for a, x in zip(arguments_of(outputs), arrays, strict=True) if not isinstance(a, Var)]
     found, _ = told((a.name, tuple(map(said, a.shape)), np.asarray(x).shape) for a, x in pairs)
     return {v: found.get(v.name, v.bounds)[0] for v in dims_of(outputs) if v.bounds is not None}
 
 
 def constant_values(b: Buffer, numbers: Numbers) -> np.ndarray:
-    """Contents of a constant in this arithmetic."""
+    """Array with the contents of a constant in the given arithmetic."""
     flat = np.array([numbers.const(v, b.dtype) for v in b.data or ()], numbers.storage(b.dtype))
     return flat.reshape(b.dims)
 
@@ -145,8 +146,9 @@ def _scan(op: Compute, body: Expr, values: Mapping[Any, np.ndarray], numbers: Nu
 
 
 def scanned(body: Reduce, ev: Evaluator, shape: tuple[int, ...]) -> Any:
-    """Return the result array of a scan along the last axis, in linear time; ``shape``: extents of all axes in
-    ``ev``.
+    """Return the result array of a scan along the last axis.
+
+    ev: evaluates terms;  shape: extents of all axes in ``ev``
     """
     assert isinstance(body.part, Prefix)
     step = -1 if body.part.reverse else 1
@@ -161,7 +163,9 @@ def scanned(body: Reduce, ev: Evaluator, shape: tuple[int, ...]) -> Any:
 
 
 def _prefixes(c: Combiner, states: list[np.ndarray], numbers: Numbers) -> list[np.ndarray]:
-    """Inclusive prefix combinations of states along the last axis, in logarithmic depth."""
+    """Inclusive prefix combinations of ``states`` along the last axis: one array per component, in logarithmic
+    depth.
+    """
     n = states[0].shape[-1]
     if n < 2:
         return states
@@ -175,8 +179,9 @@ def _prefixes(c: Combiner, states: list[np.ndarray], numbers: Numbers) -> list[n
 
 
 def scattered(body: Reduce, ev: Evaluator, shape: tuple[int, ...]) -> np.ndarray:
-    """Return the result array of a scatter declaration; ``ev`` evaluates targets, terms and initial values over the
-    domain.
+    """Return the result array, of ``shape``, of a scatter declaration.
+
+    ev: evaluates targets, terms and initial values over the domain
     """
     assert isinstance(body.part, Placed)
     c, numbers, domain = body.combiner, ev.n, tuple(int(v.extent or 0) for v in body.axes)
@@ -203,7 +208,7 @@ def scattered(body: Reduce, ev: Evaluator, shape: tuple[int, ...]) -> np.ndarray
 
 
 def _joined(c: Combiner, old: Sequence[np.ndarray], new: Sequence[np.ndarray], numbers: Numbers) -> list[np.ndarray]:
-    """Two states combined elementwise."""
+    """Components of ``old`` and ``new``, two states, combined elementwise."""
     ev = Evaluator({**dict(zip(c.old, old, strict=True)), **dict(zip(c.new, new, strict=True))}, {}, numbers)
     return [np.broadcast_to(np.asarray(ev(r)), x.shape) for r, x in zip(c.result, old, strict=True)]
 
@@ -221,7 +226,7 @@ def _grid(op: Compute, reduces: Sequence[Var], part: slice) -> dict[Var, np.ndar
 
 
 def value_of(body: Expr, ev: Evaluator, shape: tuple[int, ...], rank: int) -> Any:
-    """Return the value of ``body`` over axes of extents ``shape``; the first ``rank`` axes remain, others are
+    """Return the array that ``body`` defines over axes of extents ``shape``; the first ``rank`` axes remain, others are
     reduced.
     """
     numbers = ev.n
@@ -245,7 +250,7 @@ def value_of(body: Expr, ev: Evaluator, shape: tuple[int, ...], rank: int) -> An
 
 
 def _fold(c: Combiner, states: list[np.ndarray], numbers: Numbers) -> list[np.ndarray]:
-    """States combined along the last axis: by halves, or neighbours if not commutative."""
+    """Components of the states combined along the last axis: by halves, or neighbours if ``c`` is not commutative."""
     while states[0].shape[-1] > 1:
         n = states[0].shape[-1]
         half = n // 2
@@ -260,7 +265,7 @@ def _fold(c: Combiner, states: list[np.ndarray], numbers: Numbers) -> list[np.nd
 
 
 class Evaluator:
-    """Evaluates an expression over whole arrays of axis values, common subexpressions once."""
+    """Evaluates expressions as whole arrays over the values of axes; common subexpressions are computed once."""
 
     def __init__(self, env: Mapping[Var, Any], values: Mapping[object, np.ndarray], numbers: Numbers) -> None:
         self.env, self.values, self.n = env, values, numbers
@@ -333,15 +338,16 @@ def random_arguments(
     scalar_bits: int = 0,
     count: int | None = None,
 ) -> list[np.ndarray]:
-    """Inputs for ``outputs``: small whole numbers (or field elements), gather indices in range, divisors not 0.
+    """Random inputs for ``outputs``, in order of declaration: small whole numbers (or field elements), gather indices
+    in range, divisors not 0.
 
-    Scalars and gather indices are drawn without replacement (``interp/distinct.py``); seeds that follow each other have
-    others.
+    Scalars and gather indices are drawn without replacement (``interp/distinct.py``); consecutive seeds give different
+    ones.
 
-    conditions:  what a schedule compares elements of inputs with is there too, and its neighbours, so that each
-                 of its versions runs
-    scalar_bits: digits of scalars, as far as their types have them; 0 for small ones
-    count:       so many values for each argument that is no scalar, in place of an array of its shape
+    conditions:  of the schedule's versions: constants that they compare elements with occur, and their neighbours, so
+                 that each version runs
+    scalar_bits: significand bits of scalars, at most as many as their types have; 0 for small ones
+    count:       number of values for each argument that is no scalar, in place of an array of its shape
     """
     rng = np.random.default_rng(seed)
     with_ = numbers or Numbers()
@@ -388,7 +394,9 @@ def random_arguments(
 
 
 def _with_any_bits(rng: np.random.Generator, x: Any, dtype: str, few: int) -> Any:
-    """``x`` with one element in ``few`` replaced by full-range integers."""
+    """Copy of ``x`` with one element in ``few``, at random, replaced by an integer from the whole range of
+    ``dtype``.
+    """
     kind = DTYPES[dtype]
     shape = np.shape(x)
     wild = rng.integers(kind.low, kind.high, shape, np.dtype(dtype), endpoint=True)
@@ -396,13 +404,13 @@ def _with_any_bits(rng: np.random.Generator, x: Any, dtype: str, few: int) -> An
 
 
 def _amounts(rng: np.random.Generator, bits: int, shape: tuple[int, ...], signed: bool) -> np.ndarray:
-    """Random shift counts: half arbitrary, half at the limits of the width."""
+    """Random shift counts for types of ``bits`` bits: half arbitrary, half at the limits of the width."""
     ends = np.array([0, 1, bits - 1, bits, bits + 1, *([-1] if signed else [])])
     return np.where(rng.random(shape) < 0.5, ends[rng.integers(0, len(ends), shape)], rng.integers(0, bits, shape))
 
 
 def _compared(conditions: Iterable[Expr]) -> dict[Tensor | Var, list[int]]:
-    """{input: constants compared with its elements, and their neighbours}."""
+    """{input: constants with which conditions compare its elements, and the neighbours of these constants}."""
     found: dict[Tensor | Var, list[int]] = {}
     for c in (c for cond in conditions for c in find(cond, Binary)):
         for a, b in ((c.a, c.b), (c.b, c.a)):
@@ -414,7 +422,7 @@ def _compared(conditions: Iterable[Expr]) -> dict[Tensor | Var, list[int]]:
 
 
 class OutputLike(Protocol):
-    """Interface of an output: name, dtype, shape."""
+    """Interface of a declared output: name, dtype, shape."""
 
     @property
     def name(self) -> str: ...
@@ -425,9 +433,9 @@ class OutputLike(Protocol):
 
 
 def as_declared(outputs: Sequence[OutputLike], given: object) -> list[Any]:
-    """Results of a reference, as new contiguous arrays of the declared types.
+    """Results of a reference, as new contiguous arrays with the declared types.
 
-    Raises CheckError ``workload.reference`` where shapes differ.
+    Raises CheckError ``workload.reference`` if shapes differ.
     """
     made = []
     for t, array in zip(outputs, results_of(given), strict=True):
@@ -440,5 +448,5 @@ def as_declared(outputs: Sequence[OutputLike], given: object) -> list[Any]:
 
 
 def results_of(given: object) -> list[Any]:
-    """Results of a call as a list; a tuple or list counts as several."""
+    """Results of a call as a list: the items of a tuple or list, else the single result."""
     return list(given) if isinstance(given, tuple | list) else [given]

@@ -22,7 +22,7 @@ from tensorir.ir.tree import Arrive, Await, Buffer, InitBarriers, Role, Roles
 
 
 class RoleTurns:
-    """Scheduler that runs one role of a kernel at a time."""
+    """Scheduler that runs the roles of a warp-specialized kernel, Python threads, one at a time."""
 
     def __init__(self, count: int) -> None:
         self.ready = threading.Condition()
@@ -31,7 +31,7 @@ class RoleTurns:
         self.mine = threading.local()
 
     def run(self, me: int, body: Callable[[], None]) -> None:
-        """Run one role to its end; an exception ends the others."""
+        """Run the role number ``me`` to its end; an exception ends the other roles too."""
         self.mine.number = me
         try:
             self._await_turn()
@@ -46,7 +46,10 @@ class RoleTurns:
             self._pass_on(me)
 
     def others(self, stuck: str = "") -> None:
-        """Yield to other roles; ``stuck``: what this one waits for, a Fault if all roles wait"""
+        """Let other roles run before returning.
+
+        stuck: what this role waits for, in words; Fault ``barrier.stuck`` if all roles wait
+        """
         me = self.mine.number
         with self.ready:
             self.stuck = self.stuck | {me} if stuck else set()
@@ -81,7 +84,7 @@ class _Landing:
 
 
 class _Kind:
-    """State of the mbarriers of one buffer, in all blocks."""
+    """State of all mbarriers of one buffer, in all blocks: phases, arrivals and bytes left, copies in flight."""
 
     def __init__(self, blocks: int, slots: int, arrivals: int) -> None:
         self.arrivals = arrivals
@@ -91,13 +94,15 @@ class _Kind:
         self.coming: dict[tuple[int, int], list[_Landing]] = {}
 
     def settle(self, block: int, slot: int) -> None:
-        """Advance to the next phase if arrivals and bytes are complete."""
+        """Advance the mbarrier ``slot`` of a block to its next phase if all arrivals and bytes of this one are
+        complete.
+        """
         if self.left[block, slot] == 0 and self.bytes[block, slot] == 0:
             self.phase[block, slot] += 1
             self.left[block, slot] = self.arrivals
 
     def land(self, block: int, slot: int) -> None:
-        """Complete the copies that the phase waits for."""
+        """Complete the copies that the current phase of the mbarrier ``slot`` of a block waits for."""
         coming = self.coming.get((block, slot), [])
         while self.left[block, slot] == 0 and self.bytes[block, slot] != 0 and coming:
             one = coming.pop(0)
@@ -107,7 +112,7 @@ class _Kind:
 
 
 class Barriers:
-    """All mbarriers of a kernel, with closures for statements on them."""
+    """All mbarriers of a kernel; methods compile statements on them to closures."""
 
     def __init__(self, machine: Lanes) -> None:
         self.machine, self.kinds = machine, dict[Buffer, _Kind]()
@@ -129,13 +134,17 @@ class Barriers:
     def expect_landing(
         self, b: Buffer, slot: object, block: np.ndarray, home: Cells, where: np.ndarray, size: int
     ) -> None:
-        """Register tile copies that will signal an mbarrier, one per block."""
+        """Register tile copies to elements ``where``, one row per block, that signal the mbarrier ``slot`` of buffer
+        ``b``.
+
+        size: bytes of a copy
+        """
         kind = self._of(b)
         for n, (i, j) in enumerate(zip(block, np.broadcast_to(np.asarray(slot), block.shape), strict=True)):
             kind.coming.setdefault((int(i), int(j)), []).append(_Landing(home, where[n], size))
 
     def arrive(self, s: Arrive) -> Action:
-        """Closure: each thread arrives."""
+        """Closure by which each thread of a Frame arrives at its mbarrier. It raises Fault for too many arrivals."""
         slot, rank = self.machine.expr(s.index[0]), None if s.rank is None else self.machine.expr(s.rank)
         cluster = self.machine.cluster
 
@@ -158,7 +167,7 @@ class Barriers:
         return run
 
     def wait(self, s: Await) -> Action:
-        """Closure: threads wait for the end of a phase."""
+        """Closure by which the threads of a Frame wait for the end of an mbarrier's phase."""
         slot, parity = self.machine.expr(s.index[0]), self.machine.expr(s.parity)
 
         def run(f: Frame) -> None:
@@ -181,7 +190,7 @@ class Barriers:
         return run
 
     def roles(self, s: Roles) -> Action:
-        """Closure that runs all roles to their ends."""
+        """Closure that runs all roles of a warp-specialized kernel, each to its end."""
         machine = self.machine
         machine.hardware = machine.hardware.union(*(r.numbers for r in s.roles))
         each = [(r, turn) for r in s.roles for turn in range(r.turns)]
@@ -204,7 +213,7 @@ class Barriers:
 
 
 def _frame_of(machine: Lanes, r: Role, turn: int, f: Frame) -> Frame:
-    """Frame with the threads of one set of a role's warpgroups."""
+    """Frame with the threads of ``f`` that run the role; of a ping-pong role, its set number ``turn`` of warpgroups."""
     x, _, _ = machine.k.block
     thread = f.me % machine.threads
     group = thread // x

@@ -31,8 +31,8 @@ _SLACK = 4
 def rounding_of(
     outputs: Sequence[Tensor], arrays: Sequence[object], target: Target | None = None
 ) -> tuple[np.ndarray, ...] | None:
-    """Per output, an array of allowed differences from another executor's results; inf where unknown. None if rounding
-    decides a branch, or a user's combiner joins states.
+    """Per output, an array of allowed absolute differences from results of another executor; inf where unknown. None if
+    rounding decides a branch, or a user's combiner joins states.
 
     target: of the executor, which may use fast functions (``FAST_ULPS``)
     """
@@ -57,17 +57,19 @@ def _unit(dtype: str) -> float:
 
 
 def _stored(dtype: str) -> float:
-    """Unit roundoff of ``dtype`` as stored between terms of a sum."""
+    """Unit roundoff of values of ``dtype`` that are rounded to it, as between terms of a sum."""
     return 2.0 ** -DTYPES[dtype].digits if DTYPES[dtype].widened else _unit(dtype)
 
 
 def _size(x: Any, dtype: str) -> Any:
-    """``abs(x)``, at least the least normal number of ``dtype``."""
+    """``x``, a magnitude, raised to at least the least normal number for types narrower than float32."""
     return np.maximum(x, DTYPES[dtype].normal) if DTYPES[dtype].widened else x
 
 
 class _Bounded(Numbers):
-    """Complex numbers: value as real part, bound on its rounding error as imaginary part (inf or NaN if unknown)."""
+    """Arithmetic on complex numbers: real part the value, imaginary part a bound on its rounding error (inf or NaN if
+    unknown).
+    """
 
     def __init__(self, target: Target | None = None) -> None:
         self.target = target

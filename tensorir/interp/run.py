@@ -45,7 +45,7 @@ LARGE_GRID_THREADS = 1 << 16
 
 
 class ModuleLike(Protocol):
-    """Interface of a lowered program (``lower.kernel.Module``) as the interpreter uses it."""
+    """Interface of a lowered program (``lower.kernel.Module``): the attributes that the interpreter reads."""
 
     @property
     def inputs(self) -> tuple[Buffer, ...]: ...
@@ -65,7 +65,7 @@ class ModuleLike(Protocol):
 def run(module: ModuleLike, arrays: Mapping[str, object], numbers: Numbers) -> dict[str, np.ndarray]:
     """Execute all kernels on ``arrays`` (inputs and scalars by name, in the values of ``numbers``).
 
-    Returns the outputs by name, flat. Raises Fault at the first undefined behaviour: ``race.shared``, ``race.global``,
+    Returns {output name: flat array}. Raises Fault at the first undefined behaviour: ``race.shared``, ``race.global``,
     ``memory.uninitialised``, ``memory.out-of-bounds``, ``barrier.divergent``, ``memory.unwritten``.
     """
     memory: dict[Buffer, Cells] = {}
@@ -87,7 +87,7 @@ def run(module: ModuleLike, arrays: Mapping[str, object], numbers: Numbers) -> d
 
 
 def _run_kernel(k: KernelLike, memory: dict[Buffer, Cells], scalars: Mapping[Var, Any], numbers: Numbers) -> None:
-    """Run all blocks of a kernel, a few at a time."""
+    """Run all blocks of a kernel that can matter, a few at a time; results are left in ``memory``."""
     touched = set(writes(k.body))
     for b in k.params:
         old = memory[b]
@@ -116,7 +116,7 @@ def _run_kernel(k: KernelLike, memory: dict[Buffer, Cells], scalars: Mapping[Var
 
 
 def iterations(module: ModuleLike) -> int:
-    """Number of statements that ``run`` would execute sequentially, an estimate of its cost."""
+    """Number of statements that ``run`` would execute one after another, an estimate of its cost."""
     total = 0
     for k in module.kernels:
         threads, blocks = math.prod(k.block), math.prod(k.grid)
@@ -149,9 +149,9 @@ Exprs = tuple[Expr, ...]
 
 
 class AccessPlace(NamedTuple):
-    """Expressions of blocks, threads and scalars that determine a load's or store's address.
+    """A load or store, described by expressions of blocks, threads and scalars that determine its address.
 
-    guards: conditions to reach it;  parts: other subexpressions of its index and conditions
+    guards: conditions under which it is reached;  parts: other subexpressions of its index and conditions
     """
 
     guards: Exprs
@@ -159,10 +159,10 @@ class AccessPlace(NamedTuple):
 
 
 def worth_running(k: KernelLike, known: set[Var], lanes: Callable[[np.ndarray], Lanes], count: int) -> np.ndarray:
-    """Return block numbers sufficient for a check: all that may write arrays, and one of each group that reads the same
-    addresses.
+    """Return the numbers of the blocks that a check needs to run: all that may write arrays, and one of each group that
+    reads the same addresses.
 
-    known: scalars;  lanes: compiles expressions for some of the ``count`` blocks
+    known: scalars;  lanes: function from block numbers to a compiler of expressions for them;  count: number of blocks
     """
     every = np.arange(count)
     walk = _Walk(known | {x.var for x in k.axes}, {s.buffer for s in find(k.body, Store)})
@@ -194,7 +194,7 @@ def worth_running(k: KernelLike, known: set[Var], lanes: Callable[[np.ndarray], 
 
 
 class _Values:
-    """Values of expressions in all threads of some blocks, cached."""
+    """Values of expressions in all threads of some blocks, computed once each."""
 
     def __init__(self, machine: Lanes, blocks: int) -> None:
         self.machine, self.shape = machine, (blocks, machine.threads)
@@ -207,14 +207,14 @@ class _Values:
         return self.known[e]
 
     def where(self, guards: Exprs) -> np.ndarray:
-        """Mask over (block, thread): all ``guards`` hold."""
+        """Boolean mask over (block, thread): True where all ``guards`` hold."""
         found = np.ones(self.shape, bool)
         for c in guards:
             found &= self.of(c).astype(bool)
         return found
 
     def digest(self, there: np.ndarray, parts: Exprs) -> np.ndarray:
-        """Hash per block of ``parts``' values in threads ``there``."""
+        """One hash per block, of the values of ``parts`` in the threads of the mask ``there``."""
         rng = np.random.default_rng(len(parts))
         total = np.zeros(self.shape[0], np.uint64)
         for e in (None, *parts):
@@ -226,8 +226,10 @@ class _Values:
 
 
 class _Walk:
-    """Collects a kernel's accesses. ``stores``: stores to its arrays and loads of those;  ``others``: all other
-    accesses;  ``plain``: true if no address depends on data written by the kernel
+    """Collector of a kernel's accesses.
+
+    stores: stores to the kernel's arrays, and loads of these arrays;  others: all other accesses
+    plain:  True if no address depends on data that the kernel writes
     """
 
     def __init__(self, told: set[Var], written: set[Buffer]) -> None:
@@ -239,7 +241,10 @@ class _Walk:
         self.others: list[AccessPlace] = []
 
     def through(self, s: Stmt, around: Exprs = ()) -> bool:
-        """Collect a statement's accesses; False if other statements may access memory."""
+        """Collect the accesses of ``s``; return False if it holds other statements that may access memory.
+
+        around: conditions under which ``s`` is reached
+        """
         match s:
             case Store():
                 for e in (*s.index, s.value):
@@ -297,7 +302,7 @@ class _Walk:
         return not has(e, Load) and all(v in self.told for v in find(e, Var))
 
     def _take(self, e: Expr, parts: dict[Expr, None]) -> None:
-        """Collect the largest subexpressions of ``e`` that blocks, threads and scalars determine."""
+        """Add to ``parts`` the largest subexpressions of ``e`` that blocks, threads and scalars determine."""
         if not find(e, Var):
             return
         if self._is_told(e):
@@ -307,7 +312,9 @@ class _Walk:
             self._take(c, parts)
 
     def _weaker(self, c: Expr) -> Expr | None:
-        """``c`` at the loop iterations where it most likely holds; None if not a comparison of that form."""
+        """Condition that the comparison ``c`` implies, at the iterations of loops where it most likely holds; None for
+        conditions of another form.
+        """
         if not isinstance(c, Binary) or c.op not in ("<", "<=") or c.a.dtype != "index" or has(c, Load):
             return None
         form = self.arith.linear(c.a).plus(self.arith.linear(c.b), -1)

@@ -24,13 +24,14 @@ EXACT_CALLS = ("abs", "floor", "ceil", "round")
 
 
 class InexactError(Exception):
-    """An operation rounds for all operands."""
+    """Raised if an operation may round, for some operands within the bounds."""
 
 
 def largest(outputs: Sequence[Tensor], arrays: Sequence[object], of: Iterable[Tensor]) -> dict[Tensor, float] | None:
-    """{tensor: largest absolute value} for tensors ``of``; None if anything but the final store may round.
+    """{tensor: largest absolute value of its elements and partial sums} for tensors ``of``; None if anything but the
+    final store may round.
 
-    arrays: whole numbers
+    arrays: inputs of whole numbers
     """
     ops = computes_of(outputs)
     made = {t for op in ops for t in op.outputs}
@@ -52,7 +53,10 @@ def tensors_read(e: Expr) -> set[Tensor]:
 
 
 def _stays_wide(body: Expr, last: bool) -> bool:
-    """True if types narrower than float32 occur only in inputs and stored results."""
+    """True if types narrower than float32 occur only in inputs and in results as they are stored.
+
+    last: True if ``body`` defines a final output
+    """
     inner: list[Expr] = [
         n for kind in (Binary, Call, Cast, Reduce, Select, Unary) for n in find(body, kind) if DTYPES[n.dtype].widened
     ]
@@ -60,7 +64,9 @@ def _stays_wide(body: Expr, last: bool) -> bool:
 
 
 class _Sizes(Numbers):
-    """Arithmetic on absolute values; raises InexactError if a float may be no integer, or too large."""
+    """Arithmetic on absolute values, as bounds; raises InexactError for a float that may be no integer, or too
+    large.
+    """
 
     def storage(self, dtype: str) -> np.dtype:
         return np.dtype(np.float64) if DTYPES[dtype].kind == "f" else super().storage(dtype)

@@ -19,7 +19,8 @@ Rounding = Callable[[np.ndarray], np.ndarray]
 
 @dataclass(frozen=True)
 class TensorCore:
-    """Hardware products that make up one instruction (three in 3xTF32), each with functions that round its operands.
+    """Hardware products that make up one matrix instruction (three in 3xTF32), each with functions that round its
+    operands.
 
     products: per hardware product, {operand name: rounding function}; operands not named stay exact
     """
@@ -31,7 +32,7 @@ PLAIN_PRODUCT = TensorCore(({},))
 
 
 def tf32(a: Rounding, b: Rounding) -> TensorCore:
-    """TensorCore with rounded operands a and b."""
+    """An instruction of one product whose operands are rounded by the functions ``a`` and ``b``."""
     return TensorCore(({"a": a, "b": b},))
 
 
@@ -52,7 +53,7 @@ def cut(x: np.ndarray) -> np.ndarray:
 
 
 def rest(x: np.ndarray) -> np.ndarray:
-    """``x`` minus its tf32 rounding, rounded to tf32."""
+    """``x`` minus its tf32 rounding, itself rounded to tf32: the low part of 3xTF32."""
     with np.errstate(all="ignore"):
         return nearest(x.astype(np.float32) - nearest(x).astype(np.float32))
 
@@ -65,6 +66,6 @@ def _bits(x: np.ndarray) -> np.ndarray:
 
 
 def _kept(x: np.ndarray, bits: np.ndarray) -> np.ndarray:
-    """Upper 19 bits as float32; infinities and NaNs unchanged."""
+    """The upper 19 of ``bits`` as float32; infinities and NaNs of ``x`` unchanged."""
     out = (bits & np.uint32(0xFFFFE000)).view(np.float32)
     return np.asarray(np.where(np.isfinite(x), out, x), np.float32)

@@ -40,7 +40,9 @@ are made of the hardware's approximations as they are.
 
 
 def ulps_of(fn: str, x: Floats, target: Target | None) -> Floats:
-    """Error bound in ulp of ``fn`` at ``x`` as printed for ``target``; None: for any target."""
+    """Error bound of the float32 function ``fn`` at ``x``, in ulp, as texts for ``target`` call it; None: for any
+    target.
+    """
     most = max(LIBRARY_ULPS, LOOSE_ULPS.get(fn, 0))
     if fn not in FAST_ULPS or target is None or not fast_functions(target):
         return np.asarray(most, np.float64)
@@ -51,5 +53,5 @@ def ulps_of(fn: str, x: Floats, target: Target | None) -> Floats:
 
 
 def fast_functions(target: Target) -> bool:
-    """True if texts for ``target`` call the fast functions of ``FAST_ULPS``."""
+    """True if emitted texts for ``target`` call CUDA's fast functions (``FAST_ULPS``)."""
     return target.language == "cuda" and not target.precise_math

@@ -19,7 +19,10 @@ from tensorir.ir.visit import find, under
 
 
 def gather_limits(outputs: Sequence[Tensor], padded: bool = True) -> dict[Tensor, int]:
-    """{index tensor: extent that its values must stay below}; ``padded``: values beyond give padding"""
+    """{index tensor: extent that its values must stay below}, the least if it indexes several arrays.
+
+    padded: True to include indices of padded reads, for which larger values would give padding
+    """
     found: dict[Tensor, int] = {}
     for op in computes_of(outputs):
         pads = [x for body in op.bodies for x in find(body, PadLoad)] if padded else []
@@ -36,7 +39,9 @@ def gather_limits(outputs: Sequence[Tensor], padded: bool = True) -> dict[Tensor
 
 
 def column_limits(outputs: Sequence[Tensor]) -> dict[Tensor, list[tuple[tuple[slice, ...], int]]]:
-    """{index tensor: [(slices, extent)]} for tensors with different limits in different parts."""
+    """{index tensor: [(slices, extent)]}: values in the slices must stay below the extent. Only for tensors whose parts
+    have limits of their own.
+    """
     found: dict[Tensor, dict[Part, int]] = {}
     for t, limit, _, part in gathers(outputs):
         most = as_int(as_expr(limit))
@@ -47,7 +52,7 @@ def column_limits(outputs: Sequence[Tensor]) -> dict[Tensor, list[tuple[tuple[sl
 
 
 def _apart(parts: Sequence[Part]) -> bool:
-    """True if all parts are disjoint in some dimension."""
+    """True if any two parts are disjoint in some dimension."""
     return all(
         any(p and q and set(range(*p)).isdisjoint(range(*q)) for p, q in zip(one, other, strict=True))
         for n, one in enumerate(parts)
@@ -56,7 +61,9 @@ def _apart(parts: Sequence[Part]) -> bool:
 
 
 def pointer_steps(outputs: Sequence[Tensor]) -> dict[Tensor, Steps]:
-    """{segment pointer tensor: Steps} such that segments have varied lengths and stay in bounds."""
+    """{tensor of segment offsets: recipe for its test values} such that segments have varied lengths and stay in
+    bounds.
+    """
     found = {}
     for s in segments_of(outputs):
         rows = s.tensor.shape[s.along] - 1
@@ -68,7 +75,7 @@ def pointer_steps(outputs: Sequence[Tensor]) -> dict[Tensor, Steps]:
 
 
 def distinct_places(outputs: Sequence[Tensor]) -> dict[Tensor, Steps]:
-    """{input: Steps} for scatter targets that must be distinct."""
+    """{input: recipe for its test values} for inputs that give a scatter's target indices, which must be distinct."""
     found = {}
     for _, domain, found_at, shape in unique_places(outputs):
         named = {at[0] for t, at in found_at if t is None}
@@ -91,9 +98,10 @@ def distinct_places(outputs: Sequence[Tensor]) -> dict[Tensor, Steps]:
 
 
 class Steps(NamedTuple):
-    """Test values ``0 … jitter`` plus ``step`` times the position along a dimension of ``extent``.
+    """Recipe for test values: a random number from 0 to ``jitter`` plus ``step`` times the position along one
+    dimension.
 
-    inner: element stride of that dimension
+    inner: distance in memory of neighbours along the dimension, in elements;  extent: of the dimension
     """
 
     jitter: int
@@ -102,13 +110,13 @@ class Steps(NamedTuple):
     extent: int
 
     def added(self, shape: tuple[int, ...]) -> np.ndarray:
-        """Position-dependent part of values in an array of ``shape``."""
+        """Array of ``shape`` with the position-dependent part of the values."""
         places = np.arange(prod(shape), dtype=np.int64) // self.inner % self.extent
         return (places * self.step).reshape(shape)
 
 
 def masked_gathers(outputs: Sequence[Tensor]) -> set[Tensor]:
-    """Index tensors whose values may be arbitrary, as the declaration masks them into range (``A[B[i] & 7]``)."""
+    """Index tensors whose values may be arbitrary, because the declaration maps them into range (``A[B[i] & 7]``)."""
     plain = {t for t, *_ in gathers(outputs)} | {s.tensor for s in segments_of(outputs)}
     for op in computes_of(outputs):
         for x in (x for body in op.bodies for x in find(body, PadLoad)):
@@ -117,7 +125,7 @@ def masked_gathers(outputs: Sequence[Tensor]) -> set[Tensor]:
 
 
 def masked_range(limit: int) -> tuple[int, int]:
-    """(low, high) of test values around the range of a masked index below ``limit``."""
+    """(lowest, highest) test value for an index tensor whose values the declaration maps into 0 … ``limit - 1``."""
     return -limit - 1, 2 * limit + 2
 
 
@@ -152,14 +160,14 @@ def _on_bits(e: object) -> bool:
 
 
 def only_integers(outputs: Sequence[Tensor]) -> bool:
-    """True if no float is computed."""
+    """True if the declaration computes no float."""
     return all(
         DTYPES[e.dtype].kind != "f" for op in computes_of(outputs) for b in op.bodies for e in (b, *find(b, Expr))
     )
 
 
 def shift_amounts(outputs: Sequence[Tensor]) -> dict[Tensor | Var, int]:
-    """{input used as shift count: bits of the widest shifted type}."""
+    """{input or scalar used as shift count: bits of the widest type that it shifts}."""
     found: dict[Tensor | Var, int] = {}
     for op in computes_of(outputs):
         for e in (e for b in op.bodies for e in find(b, Binary) if e.op in SHIFTS):
@@ -173,7 +181,9 @@ def shift_amounts(outputs: Sequence[Tensor]) -> dict[Tensor | Var, int]:
 
 
 def bitcast_floats(outputs: Sequence[Tensor]) -> set[Tensor | Var]:
-    """Float inputs and scalars whose bits are reinterpreted; the empty set if a rounded float's bits are, too."""
+    """Float inputs and scalars whose bits are reinterpreted; the empty set if bits of computed floats are reinterpreted
+    as well.
+    """
     found: set[Tensor | Var] = set()
     for op in computes_of(outputs):
         for c in (c for b in op.bodies for c in find(b, Call) if c.fn == "bitcast" and DTYPES[c.dtype].kind != "f"):

@@ -28,9 +28,9 @@ _ORDER, _ARITHMETIC = ("min", "max", "<", "<="), ("+", "-", "*", "/")
 
 
 class Whole(Doubles):
-    """Floats as integers up to ``size``, computed exactly.
+    """Arithmetic in doubles on inputs that are integers up to ``size``.
 
-    exact_so_far: true while nothing was rounded
+    exact_so_far: True while nothing was rounded
     """
 
     title = "whole numbers, whose order sums keep"
@@ -70,7 +70,7 @@ class Whole(Doubles):
         return np.asarray((got != want) & ~(np.isnan(got) & np.isnan(want)))
 
     def _need_whole(self, made: Any) -> None:
-        """Clear ``exact_so_far`` unless values are multiples of 1/16 of moderate size."""
+        """Clear ``exact_so_far`` if a value is not a multiple of 1/16, or too large."""
         some = np.asarray(made, np.float64)
         size = np.abs(np.where(np.isfinite(some), some, 0.0)) * 16
         if self.exact_so_far and size.size and (size.max() >= LARGEST_EXACT or (size != np.trunc(size)).any()):
@@ -78,12 +78,12 @@ class Whole(Doubles):
 
 
 def asks_order(outputs: Sequence[Tensor]) -> bool:
-    """True if a float is compared, or a minimum or maximum taken."""
+    """True if the declaration compares floats, or takes a minimum or maximum of floats."""
     return any(_ordered(b) for op in computes_of(outputs) for b in op.bodies) or any(map(_ordered, _joined(outputs)))
 
 
 def joins_by_order(outputs: Sequence[Tensor]) -> tuple[str, ...]:
-    """Names of computes whose combiner uses both order and arithmetic on floats."""
+    """Names of computes whose combiner both compares floats and calculates with them."""
     names = [
         op.name
         for op in computes_of(outputs)
