@@ -24,9 +24,9 @@ from tensorir.ir.tree import Expr
 
 @dataclass(frozen=True)
 class Multiplication:
-    """A type combination of tensor-core instructions.
+    """A type combination of tensor-core multiplications (mma), for operands a (rows), b (columns) and accumulators d.
 
-    word: elements per 32-bit register;  sums: dtype of d;  ptx: PTX types of d, a, b, c
+    word: elements of a or b per 32-bit register;  sums: dtype of d;  ptx: PTX types of d, a, b, c
     halves: registers along k per row of a or column of b
     """
 
@@ -40,17 +40,17 @@ class Multiplication:
 
     @property
     def k(self) -> int:
-        """Extent of k of one instruction."""
+        """Number of terms that one instruction sums: its extent along k."""
         return 4 * self.word * self.halves
 
     @property
     def step(self) -> int:
-        """Extent of k that one ldmatrix loads."""
+        """Extent along k of the tile that one ldmatrix loads."""
         return 8 * self.word
 
     @property
     def row(self) -> int:
-        """Elements in 16 bytes, an ldmatrix row."""
+        """Number of elements in the 16 bytes of an ldmatrix row."""
         return 4 * self.word
 
 
@@ -99,7 +99,11 @@ def _fragment(names: str, lanes: list[str], registers: list[str]) -> str:
 
 
 def operand_fragment(m: Multiplication, operand: str, order: str, blocks: int = 1, warps: int = 1) -> str:
-    """Fragment layout text of operand a (16 rows per warp) or b (8 columns, times ``blocks``)."""
+    """Text of the fragment layout, from element indices to lane and register, of operand "a" (16 rows per warp) or "b"
+    (8 columns, times ``blocks``).
+
+    order: "n" or "t": how the tile is stored;  warps: number of warps that share a
+    """
     w = m.word
     inside = [_piece("k", 1, w)] if w > 1 else []
     half, lane = ([_piece("k", 4 * w, 0)], _piece("k", w, 4)) if m.halves > 1 else ([], _piece("k", w, 0))
@@ -116,12 +120,12 @@ def _along_k(operand: str, order: str) -> bool:
 
 
 def rows_shape(m: Multiplication, operand: str, order: str) -> tuple[int, int]:
-    """Stored (rows, columns) of the tile loaded by one ldmatrix."""
+    """(rows, columns), as stored, of the tile that one ldmatrix loads."""
     return (16, m.step) if _along_k(operand, order) else (m.step, 16)
 
 
 def _rows(m: Multiplication, operand: str, order: str) -> str:
-    """Layout text: which lane addresses which 16-byte row of an ldmatrix."""
+    """Text of the address layout of an ldmatrix: which lane gives the address of which 16-byte row."""
     n = m.row
     x, names = ("i", "ik") if operand == "a" else ("j", "jk")
     if _along_k(operand, order):
@@ -141,7 +145,7 @@ static __device__ __forceinline__ void {name}({kind} *d{raw}, const void *a_, co
 
 
 def _function(m: Multiplication, name: str) -> str:
-    """Text of the CUDA function that wraps an mma."""
+    """Text of the CUDA function ``name``, which executes one mma by inline assembly."""
     integers, half = m.sums == "int32", m.sums == "float16"
     kind, constraint = ("void", "r") if half else ("int", "r") if integers else ("float", "f")
     registers = 2 if half else 4
@@ -155,7 +159,10 @@ def _function(m: Multiplication, name: str) -> str:
 
 
 def _asm(m: Multiplication, rows: int, sums: str, d: Sequence[int], a: Sequence[int], b: Sequence[int]) -> str:
-    """Inline assembly of one mma with given operand registers."""
+    """Text of the inline assembly of one mma with ``rows`` rows.
+
+    sums: assembler constraint of accumulators;  d, a, b: numbers of the registers of each operand
+    """
     numbers = iter(range(len(d) + len(a) + len(b)))
     of_d, of_a, of_b = ("{" + ",".join(f"%{next(numbers)}" for _ in x) + "}" for x in (d, a, b))
     into = ", ".join(f'"+{sums}"(d[{n}])' for n in d)
@@ -223,7 +230,7 @@ static __device__ __forceinline__ void {name}(void *d_, const void *row) {{
 def mma(m: Multiplication, order: str) -> Intrin:
     """The mma instruction: ``d[i, j] += sum over k of a[i, k] * b[k, j]`` on 16 x 8 accumulators.
 
-    order: "nn", "nt", "tn" or "tt": how a and b are stored
+    order: "nn", "nt", "tn" or "tt": how a and b are stored ("t": transposed)
     """
     of_a, of_b = order[0], order[1]
     a = placeholder((16, m.k) if of_a == "n" else (m.k, 16), m.dtype, name="a")
@@ -261,7 +268,9 @@ def mma(m: Multiplication, order: str) -> Intrin:
 
 
 def loads_rows(m: Multiplication, operand: str, order: str) -> bool:
-    """True if ldmatrix can load an operand: rows along k, or 16-bit types, which it can transpose."""
+    """True if ldmatrix can load the operand: if its stored rows run along k, or its type has 16 bits (it can transpose
+    these).
+    """
     return m.word == 2 or _along_k(operand, order)
 
 
@@ -289,7 +298,7 @@ def ldmatrix(m: Multiplication, operand: str, order: str) -> Intrin:
 
 @functools.cache
 def ship_all() -> None:
-    """Register all instructions of this module."""
+    """Register all instructions of this module by their names."""
     for m in (*MULTIPLICATIONS.values(), *SM_75_MULTIPLICATIONS.values(), *IN_HALF):
         for order in ("nn", "nt", "tn", "tt"):
             ship(mma(m, order))

@@ -72,19 +72,20 @@ FIELDS = ("space", "value", "vector", "stride", "map", "at")
 class Intrin:
     """A hardware instruction: definition, requirements and emitted text; the module describes how to declare one.
 
-    semantics: a program over operand buffers (its inputs, then its output) that computes exactly what it does: loops
-               around one Store or Update; see ``meaning``
-    emit:      language ("opencl"), or language and kind of device ("opencl.cpu", tried first) -> text
+    semantics: a program over operand buffers (its inputs, then its output) that computes exactly what the instruction
+               does: loops around one Store or Update; see ``meaning``
+    emit:      {language ("opencl"), or language and kind of device ("opencl.cpu", tried first): text}
     source:    the section of the manual
-    align:     operand -> bytes to which its address must be aligned
-    needs:     what the target must have: a field of ``Target`` such as "fp16", or a least architecture such as "sm_80"
-    fragments: operand -> which lane of the warp holds what, for instructions that a warp runs together
-    addresses: operand in shared memory -> which lane gives the address of which run of neighbours
-    prelude:   language -> functions that the text calls, put in front of the kernels
+    align:     {operand: bytes to which its address must be aligned}
+    needs:     required features of the target: names of fields of ``Target`` such as "fp16", or a least architecture
+               such as "sm_80"
+    fragments: {operand: which lane of the warp holds which elements}, for instructions that a warp executes together
+    addresses: {operand in shared memory: which lane gives the address of which run of neighbours}
+    prelude:   {language: definitions of functions that the text calls}, emitted before the kernels
     descriptors: operands in shared memory that are stored in swizzled rows and addressed by a descriptor
-    maps:      operands in global memory of which a whole tile, zero beyond the array, is copied by one thread
-    later:     its results are there only when they have been waited for
-    blocks:    of a cluster whose shared memory it fills alike
+    maps:      operands in global memory of which one thread copies a whole tile, with zeros beyond the array (TMA)
+    later:     True if it is asynchronous: results exist only after a wait
+    blocks:    number of blocks of a cluster that receive the same tile
 
     Raises DeclarationError: ``intrin.meaning``, ``intrin.text``, ``intrin.fragment``.
     """
@@ -158,12 +159,12 @@ class Intrin:
 
     @cached_property
     def held(self) -> Mapping[Buffer, Layout]:
-        """{operand: parsed fragment layout}."""
+        """{operand: its fragment layout, parsed}, for operands in registers of warps."""
         return self._parsed(self.fragments)
 
     @cached_property
     def addressed(self) -> Mapping[Buffer, Layout]:
-        """{operand: parsed address layout}."""
+        """{operand: its address layout, parsed}, for operands in shared memory addressed by lanes."""
         return self._parsed(self.addresses)
 
     def _parsed(self, texts: Mapping[str, str]) -> Mapping[Buffer, Layout]:
@@ -178,17 +179,17 @@ class Intrin:
 
     @property
     def by_warp(self) -> bool:
-        """True if the threads of a warp or warpgroup execute it together."""
+        """True if the threads of a warp or warpgroup execute the instruction together."""
         return bool(self.fragments)
 
     @property
     def stores(self) -> bool:
-        """True if it copies tiles to global memory."""
+        """True if the instruction copies tiles to global memory."""
         return bool(self.maps) and self.outputs[0].name in self.maps
 
     @cached_property
     def lanes(self) -> int:
-        """Number of threads that execute it together: 1, 32 or 128."""
+        """Number of threads that execute the instruction together: 1, 32 or 128."""
         if not self.fragments:
             return 1
         warp, group = COLLECTIVES
@@ -215,7 +216,9 @@ class Intrin:
 
     @property
     def operands(self) -> tuple[Buffer, ...]:
-        """Inputs, then the output (an operand both read and written appears once, as the output)."""
+        """Buffers of the definition: inputs, then the output (an operand both read and written appears once, as the
+        output).
+        """
         return self.semantics.params
 
     @property
@@ -231,22 +234,22 @@ class Intrin:
 
     @cached_property
     def statement(self) -> Store | Update:
-        """Innermost statement of its definition."""
+        """Innermost statement of the definition."""
         at: Stmt = self.semantics.body
         while isinstance(at, Loop):
             at = at.body
         return at  # type: ignore[return-value]
 
     def text_for(self, target: Target) -> str | None:
-        """Emitted text template for a target; None if its language lacks the instruction."""
+        """Template of the emitted text for a target; None if its language lacks the instruction."""
         return self.emit.get(f"{target.language}.{target.kind}", self.emit.get(target.language))
 
     def lacks(self, target: Target) -> str | None:
-        """First requirement that the target does not meet; None if it meets all."""
+        """The first of ``needs`` that the target does not meet; None if it meets all."""
         return next((need for need in self.needs if not target.has(need)), None)
 
     def inline(self, regions: tuple[Region, ...]) -> Stmt:
-        """Definition of a call on ``regions``, as loops around a Store.
+        """What a call on ``regions``, one per operand, computes, as loops around a Store.
 
         Regions have one index per dimension, as in a schedule, or one flattened index with strides.
         """
@@ -261,7 +264,7 @@ class Intrin:
 
 
 def _as_store(s: Store | Update) -> Store:
-    """An Update expanded to a Store."""
+    """``s``, an Update rewritten as a Store of the combined value."""
     if isinstance(s, Store):
         return s
     buffer = s.buffers[0]
@@ -270,7 +273,7 @@ def _as_store(s: Store | Update) -> Store:
 
 
 class _Onto(Rewriter):
-    """Rewriter: replace operands by regions."""
+    """Rewriter that replaces accesses to an instruction's operands by accesses to regions."""
 
     def __init__(self, regions: Mapping[Buffer, Region]) -> None:
         self.regions = regions
@@ -297,17 +300,17 @@ class _Onto(Rewriter):
 
 
 def fields_of(text: str) -> list[str]:
-    """Names in braces of an instruction's text."""
+    """Names of the fields, in braces, of an instruction's text."""
     return [name for _, name, _, _ in string.Formatter().parse(text) if name is not None]
 
 
 def meaning(output: Tensor, accumulate: bool = False) -> Program:
-    """The semantics of an instruction that computes ``output`` from placeholders.
+    """The semantics of an instruction that computes ``output`` from placeholders; operands are named after the tensors.
 
-    accumulate: the result is added to what the output holds; a reduction always adds to what is there, so it
-                needs ``accumulate=True``
+    accumulate: True if the result is added to the output's old content; required for reductions, as instructions add
+                their sums to it
 
-    The operands are named after the tensors. Raises DeclarationError (``intrin.meaning``).
+    Raises DeclarationError (``intrin.meaning``).
     """
     program = program_of(as_outputs(output))
     need_bool("accumulate", accumulate)
@@ -335,6 +338,6 @@ INTRINSICS: dict[str, Intrin] = {}
 
 
 def ship(intrin: Intrin) -> Intrin:
-    """Register one of this package's instructions by name."""
+    """Register an instruction under its name and return it."""
     INTRINSICS[intrin.name] = intrin
     return intrin

@@ -48,12 +48,14 @@ static __device__ __forceinline__ void {name}({kind} *d, {a_type}, unsigned long
 
 
 def first_registers(threads: int) -> int:
-    """Registers per thread of a block that has a multiprocessor alone, before redistribution."""
+    """Registers per thread at launch of a block that has a multiprocessor alone, before redistribution by
+    ``setmaxnreg``.
+    """
     return min(255, MOST_REGISTERS // threads) // 8 * 8
 
 
 def tile_store_named(name: str) -> Intrin | None:
-    """TMA store instruction ``name``, such as "tma.store.bfloat16.64x64"; None if malformed."""
+    """The TMA store called ``name``, such as "tma.store.bfloat16.64x64"; None if ``name`` is no such name."""
     found = _STORE.fullmatch(name)
     if found is None or found[1] not in DTYPES:
         return None
@@ -63,11 +65,11 @@ def tile_store_named(name: str) -> Intrin | None:
 
 
 def wgmma_named(name: str) -> Intrin | None:
-    """The product called ``name``, such as "wgmma.m64n256k16.bf16.nt"; None where there is none of that name.
+    """The product called ``name``, such as "wgmma.m64n256k16.bf16.nt"; None if ``name`` is no such name.
 
-    The last letters say how a and b are stored: a "n" as (m, k), b "t" as (n, k), as in a BLAS call; 16-bit types alone
-    may have the other orders. "m4x16" in place of "m64": the rows are those of an image, four of sixteen pixels. With
-    the suffix ".rs", a is in the registers of the warpgroup, which may have computed it, and any order of a will do
+    The last letters say how a and b are stored: a "n" as (m, k), b "t" as (n, k), as in a BLAS call; only 16-bit types
+    may have the other orders. With "m4x16" in place of "m64", rows are pixels of an image, four rows of sixteen. With
+    the suffix ".rs", a is in the registers of the warpgroup, which may have computed it, in any order.
     """
     found = _NAME.fullmatch(name)
     if found is None:
@@ -88,7 +90,7 @@ def wgmma_named(name: str) -> Intrin | None:
 
 
 def wgmma_of(function: str) -> Intrin | None:
-    """The wgmma whose text defines CUDA function ``function``; None if there is none."""
+    """The wgmma instruction whose emitted text defines the CUDA function ``function``; None if there is none."""
     found = _FUNCTION.fullmatch(function)
     if found is None:
         return None
@@ -99,8 +101,10 @@ def wgmma_of(function: str) -> Intrin | None:
 
 @functools.cache
 def wgmma_pixels(kind: str, n: int, high: int, wide: int) -> Intrin:
-    """wgmma on image pixels: ``d[p, q, j] += sum over k of a[p, q, k] * b[j, k]`` for ``high`` x ``wide`` = 64
+    """The wgmma on image pixels: ``d[p, q, j] += sum over k of a[p, q, k] * b[j, k]`` for ``high`` x ``wide`` = 64
     pixels.
+
+    kind: key of ``MULTIPLICATIONS``, such as "bf16";  n: columns of d
     """
     m = MULTIPLICATIONS[kind]
     a, b = placeholder((high, wide, m.k), m.dtype, name="a"), placeholder((n, m.k), m.dtype, name="b")
@@ -118,9 +122,10 @@ def wgmma_pixels(kind: str, n: int, high: int, wide: int) -> Intrin:
 
 @functools.cache
 def wgmma(kind: str, n: int, order: str, held: bool = False) -> Intrin:
-    """wgmma: ``d[i, j] += sum over k of a[i, k] * b[k, j]`` on 64 x ``n`` accumulators.
+    """The wgmma ``d[i, j] += sum over k of a[i, k] * b[k, j]`` on 64 x ``n`` accumulators.
 
-    held: a is in registers: of the sixteen rows of a warp as ``mma`` has it there
+    kind: key of ``MULTIPLICATIONS``, such as "bf16";  order: "nn", "nt", "tn" or "tt": how a and b are stored
+    held: True if a is in registers: each warp has sixteen rows, laid out as for ``mma``
     """
     m = MULTIPLICATIONS[kind]
     of_a, of_b = order[0], order[1]
@@ -180,10 +185,10 @@ def _text(m: Multiplication, n: int, order: str, function: str, in_registers: bo
 
 @functools.cache
 def tile_copy(dtype: str, box: tuple[int, ...], blocks: int = 1, pixels: bool = False) -> Intrin:
-    """TMA load of a tile of shape ``box`` from an array to shared memory, 0 past the array's end.
+    """The TMA load of a tile of shape ``box`` from an array to shared memory, 0 beyond the array's ends.
 
-    blocks: number of the cluster's blocks that receive it at the same address (multicast): all or one
-    pixels: true if its rows are consecutive pixels of images (the im2col mode of tensor maps)
+    blocks: number of the cluster's blocks that receive the tile at the same address (multicast): all or one
+    pixels: True if the tile's rows are consecutive pixels of images (the im2col mode of tensor maps)
     """
     s = placeholder(box, dtype, name="s")
     d = _same(s)
@@ -207,7 +212,9 @@ def tile_copy(dtype: str, box: tuple[int, ...], blocks: int = 1, pixels: bool = 
 
 @functools.cache
 def tile_store(dtype: str, box: tuple[int, ...]) -> Intrin:
-    """TMA store of a tile of shape ``box`` from shared memory to an array, clipped to it."""
+    """The TMA store of a tile of shape ``box`` from shared memory to an array; elements beyond the array's ends are
+    skipped.
+    """
     s = placeholder(box, dtype, name="s")
     d = _same(s)
     return Intrin(

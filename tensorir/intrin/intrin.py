@@ -19,7 +19,7 @@ OWN: set[str] = set()
 
 
 def register(intrin: Intrin) -> Intrin:
-    """Make an instruction known by name, in place of one that had the name; traces hold only names."""
+    """Register an instruction under its name, replacing an earlier one, and return it; traces hold only names."""
     if not isinstance(intrin, Intrin):
         raise wrong("intrin", intrin, "an Intrin")
     known()  # in whose place it is
@@ -36,7 +36,10 @@ def known() -> dict[str, Intrin]:
 
 
 def intrinsic(name: str | Intrin) -> Intrin:
-    """The instruction ``name``; an Intrin itself must be registered, so that traces can be replayed."""
+    """The instruction called ``name``; an Intrin is returned if it is registered, so that traces can be replayed.
+
+    Raises ScheduleError ``tensorize.unknown``.
+    """
     if isinstance(name, Intrin):
         if known().get(name.name) is name:
             return name

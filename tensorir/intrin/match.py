@@ -54,15 +54,16 @@ COMMUTES = ("+", "*", "&", "|", "^", "and", "or", "==", "!=")
 
 
 class NoMatch(Exception):  # an answer, not an error: it says why
-    """Reason, as a sentence, why a nest does not match an instruction."""
+    """Raised if a nest does not match an instruction; its text is the reason, a sentence."""
 
 
 def match(above: Sequence[Loop], loop: Loop, stage: Stage, intrin: Intrin) -> tuple[Region, ...]:
-    """Operand tiles (in order) on which nest ``loop`` around ``stage`` does what ``intrin`` does.
+    """Regions of the instruction's operands, in their order, on which nest ``loop`` around ``stage`` does what
+    ``intrin`` does.
 
     above: the loops around ``loop``
 
-    Guards and the init of the stage are the caller's to judge. Raises NoMatch.
+    Guards and the init of the stage are not compared: callers do that. Raises NoMatch.
     """
     nest = _nest(loop, stage)
     for it, bind in zip(stage.iters, stage.binds, strict=True):
@@ -86,7 +87,9 @@ def match(above: Sequence[Loop], loop: Loop, stage: Stage, intrin: Intrin) -> tu
 
 
 def _nest(loop: Loop, stage: Stage) -> list[Loop]:
-    """Loops from ``loop`` to ``stage``; raises NoMatch if other statements are between."""
+    """The loops from ``loop`` to ``stage``, outermost first; raises NoMatch if there are other statements between
+    them.
+    """
     out: list[Loop] = []
     at: Stmt = loop
     while isinstance(at, Loop):
@@ -109,7 +112,7 @@ def _runs(loops: Sequence[Loop]) -> str:
 
 
 def _pairings(wanted: Sequence[Loop], nest: Sequence[Loop]) -> Iterator[tuple[Var, ...]]:
-    """Yield assignments of ``nest``'s loops to ``wanted`` ones with equal extents."""
+    """Yield assignments with equal extents: per loop of ``wanted``, in order, the variable of a loop of ``nest``."""
     extents = [as_int(x.extent) for x in wanted]
     if sorted(extents) != sorted(as_int(x.extent) for x in nest):
         return
@@ -119,7 +122,7 @@ def _pairings(wanted: Sequence[Loop], nest: Sequence[Loop]) -> Iterator[tuple[Va
 
 
 class _Unify:
-    """Compares the instruction's statement with the stage's, recording each operand's tile."""
+    """Comparison of an instruction's statement with a stage's, which records each operand's region in ``tiles``."""
 
     def __init__(self, arith: Arith, loops: dict[Var, Var], intrin: Intrin, above: Sequence[Var]) -> None:
         self.arith, self.intrin, self.above = arith, intrin, above
@@ -143,7 +146,9 @@ class _Unify:
         return self.tiles
 
     def value(self, want: Expr, have: Expr) -> None:
-        """Match two expressions; commutative operands in either order."""
+        """Match the expressions ``want`` of the instruction and ``have`` of the stage, commutative operands in either
+        order. Raises NoMatch.
+        """
         if isinstance(want, Binary) and isinstance(have, Binary) and want.op == have.op and want.op in COMMUTES:
             known = dict(self.tiles)
             try:
@@ -178,7 +183,7 @@ class _Unify:
             self.value(w, h)
 
     def access(self, tile: Buffer, want: tuple[Expr, ...], buffer: Buffer, have: tuple[Expr, ...]) -> None:
-        """Match ``buffer[have]`` with ``tile[want]``, fixing the tile's first element."""
+        """Match ``buffer[have]`` with ``tile[want]`` and record the region of the operand ``tile``. Raises NoMatch."""
         if tile.name in self.intrin.maps:
             self._box(tile, want, buffer, have)
             return
@@ -210,7 +215,9 @@ class _Unify:
             raise NoMatch(f"{tile.name} would stand for two tiles, of {old.buffer.name} and {buffer.name}")
 
     def _box(self, tile: Buffer, want: tuple[Expr, ...], buffer: Buffer, have: tuple[Expr, ...]) -> None:
-        """Like ``access``, for a tile that may span any dimensions of an array, in order."""
+        """As ``access``, for an operand copied by TMA, whose dimensions may be any dimensions of the array, in
+        order.
+        """
         if tile.dtype != buffer.dtype:
             raise NoMatch(f"{tile.name} of {self.intrin.name} is {tile.dtype}, {buffer.name} is {buffer.dtype}")
         row = as_int(buffer.shape[-1]) * DTYPES[buffer.dtype].bits // 8
@@ -240,7 +247,9 @@ class _Unify:
         self.tiles.setdefault(tile, Region(buffer, tuple(first), tuple(extents), steps=moved))
 
     def _pixels(self, tile: Buffer, want: tuple[Expr, ...], buffer: Buffer, forms: list[Linear]) -> Region:
-        """Region of a tile whose rows are image pixels, from indices with quotients of a pixel number."""
+        """Region of an operand whose rows are image pixels, from indices with quotients of a pixel number. Raises
+        NoMatch.
+        """
         row, column = (self.arith.linear(substitute(i, self.loops)) for i in want)
         dims = tuple(as_int(n) for n in buffer.shape)
         channel = forms[-1].plus(column, -1)
@@ -258,8 +267,10 @@ class _Unify:
             raise NoMatch(str(e)) from None
 
     def _step(self, tile: Buffer, count: int, buffer: Buffer, d: int, found: Sequence[int]) -> int:
-        """Stride in array elements between tile elements along ``d``; raises NoMatch beyond tensor-map limits (CUDA
-        driver API, cuTensorMapEncodeTiled: elementStrides, boxDim).
+        """Distance in the array between neighbours of the tile along dimension ``d``; raises NoMatch beyond the limits
+        of tensor maps (CUDA driver API, cuTensorMapEncodeTiled: elementStrides, boxDim).
+
+        count: elements of the tile along the dimension;  found: coefficients of the tile's variable in the index
         """
         step = found[0] if found else 1
         if step in (0, 1):
@@ -273,7 +284,7 @@ class _Unify:
         return step
 
     def _apart(self) -> None:
-        """Raise NoMatch if an output is also an input, as instructions read before they write."""
+        """Raise NoMatch if the output is also an input, as instructions read before they write."""
         made = self.tiles[self.intrin.outputs[0]].buffer
         for b in self.intrin.operands:
             if b not in self.intrin.outputs and b in self.tiles and self.tiles[b].buffer is made:
@@ -284,7 +295,7 @@ class _Unify:
 
 
 def padded(e: Expr) -> Load | None:
-    """The load in ``cond ? load : 0``; None for other expressions."""
+    """The load of ``cond ? load : 0`` if ``cond`` only bounds its indices to the array; None for other expressions."""
     conds: list[Expr] = []
     while isinstance(e, Select) and isinstance(e.b, Const) and e.b.value == 0:
         conds += conjuncts(e.cond)
@@ -298,14 +309,14 @@ def padded(e: Expr) -> Load | None:
 
 
 def _read(index: Expr) -> Expr:
-    """``index`` without conversion, if loaded."""
+    """``index`` without integer conversion if it is loaded from memory."""
     if isinstance(index, Cast) and isinstance(index.a, Load | Select) and DTYPES[index.a.dtype].bits <= 32:
         return index.a
     return index
 
 
 def same_bound(arith: Arith, a: Expr, b: Expr) -> bool:
-    """True if two index conditions are equivalent, or data conditions identical."""
+    """True if conditions ``a`` and ``b`` are identical, or provably equivalent."""
     if same(a, b):
         return True
     return isinstance(a, Binary) and isinstance(b, Binary) and arith.child(assume=[a]).proves(b) and arith.child(
@@ -314,7 +325,7 @@ def same_bound(arith: Arith, a: Expr, b: Expr) -> bool:
 
 
 def _head(e: Expr) -> tuple[object, ...]:
-    """A node's class and fields without children."""
+    """A node's class and the values of its fields that are no children, for comparisons."""
     fixed = {name for name, _ in e.CHILDREN}
     return (type(e), *(getattr(e, f) for f in e.FIELDS if f not in fixed))
 
@@ -356,17 +367,18 @@ MOST_PIXEL_STEP = 8
 
 
 class NoPixels(Exception):  # an answer, not an error
-    """Reason, as a sentence, why an array is not read pixel by pixel."""
+    """Raised if an array is not read pixel by pixel; its text is the reason, a sentence."""
 
 
 class TooFar(NoPixels):
-    """A limit of im2col copies that these pixels exceed."""
+    """Raised if pixels exceed a limit of im2col copies."""
 
 
 def in_one(forms: Sequence[Linear], dims: Sequence[int], row: Var, arith: Arith) -> tuple[Linear, int] | None:
-    """(first pixel, number of pixels) of a tile if dimensions ``dims`` form one contiguous index; else None.
+    """(index of the first pixel, number of pixels in the array) if the dimensions ``dims`` form one contiguous index
+    that increases by 1 from row to row of a tile; else None.
 
-    forms: index per dimension;  row: variable over the tile's pixels
+    forms: index per dimension;  row: variable over the tile's rows
     """
     number = Linear({}, 0)
     for d, (form, n) in enumerate(zip(forms, dims, strict=True)):
@@ -381,10 +393,10 @@ def in_one(forms: Sequence[Linear], dims: Sequence[int], row: Var, arith: Arith)
 
 def through_image(tile: Sequence[int], buffer: Buffer, forms: Sequence[Linear], row: Var, above: Sequence[Var],
                   arith: Arith) -> Region:  # fmt: skip
-    """Region of an im2col copy: (pixels, channels) gathered from an image (n, h, w, c).
+    """Region of an im2col copy: a tile of (pixels, channels) gathered from an image (n, h, w, c).
 
-    forms: image indices;  row: variable over the tile's pixels
-    above: enclosing loop variables, outermost first; channels start at ``forms[-1]``
+    forms: image indices, ``forms[-1]`` that of the first channel;  row: variable over the tile's pixels
+    above: enclosing loop variables, outermost first
     Raises NoPixels.
     """
     if len(forms) != IMAGE_DIMS:
@@ -405,7 +417,9 @@ def through_image(tile: Sequence[int], buffer: Buffer, forms: Sequence[Linear], 
 
 @dataclass(frozen=True)
 class _Side:
-    """Row or column index ``step * digit + least + offset``, offset >= 0 common to all pixels of a tile."""
+    """Row or column index of a pixel, ``step * digit + least + offset``, with ``offset`` >= 0 common to all pixels of a
+    tile and ``digit`` one of ``count`` values.
+    """
 
     step: int
     digit: Linear
@@ -416,7 +430,9 @@ class _Side:
 
 def _walk(tile: Sequence[int], buffer: Buffer, forms: Sequence[Linear], row: Var, taps: frozenset[Var] | None,
           arith: Arith) -> Region:  # fmt: skip
-    """``through_image`` with ``taps`` as the variables of the common offset; None: all variables but ``row``."""
+    """As ``through_image``, with ``taps`` as the variables of the offset common to a tile's pixels; None: all variables
+    except ``row``.
+    """
     image, high, wide = forms[0], *(_side(form, buffer, row, taps, arith) for form in forms[1:3])
     count = high.count
     if (
@@ -452,7 +468,7 @@ def _side(form: Linear, buffer: Buffer, row: Var, taps: frozenset[Var] | None, a
 
 
 def _need_limits(tile: Sequence[int], buffer: Buffer, p: Pixels, offset: Sequence[Linear], arith: Arith) -> None:
-    """Raise TooFar for parameters beyond tensor-map or instruction limits."""
+    """Raise TooFar for an im2col copy beyond the limits of tensor maps or the instruction."""
     count, channels = tile
     if count > MOST_PIXELS or channels > MOST_CHANNELS:
         raise TooFar(f"a tile of {count} pixels by {channels} channels; a copy has up to {MOST_PIXELS} by "
@@ -470,6 +486,6 @@ def _need_limits(tile: Sequence[int], buffer: Buffer, p: Pixels, offset: Sequenc
 
 
 def _first(number: Linear, row: Var) -> Linear | None:
-    """``number`` at the first pixel, if it increases by 1 with ``row``; else None."""
+    """``number`` without ``row`` if it increases by 1 with ``row``; else None."""
     found = number.along(row)
     return found[1] if found is not None and found[0] == 1 else None

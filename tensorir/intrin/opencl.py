@@ -23,7 +23,7 @@ def _vector(lanes: int, name: str) -> Tensor:
 
 
 def _portable(lanes: int, value: str, to: str) -> str:
-    """Text that stores ``value`` by vstoren; ``load(x)`` in it is replaced by a vector load.
+    """OpenCL text that stores ``value`` by vstoren at pointer ``to``; ``load(x)`` in ``value`` becomes a vector load.
 
     Sixteen elements go in two halves: ``vload16`` of PoCL 3.0 gives eight right elements and eight wrong ones, and its
     compiler does not survive ``vstore16``.
@@ -35,7 +35,7 @@ def _portable(lanes: int, value: str, to: str) -> str:
 
 
 def copy(lanes: int) -> Intrin:
-    """Vector copy ``y[n] = x[n]``."""
+    """The vector copy ``y[n] = x[n]`` of ``lanes`` elements."""
     x = _vector(lanes, "x")
     y = compute((lanes,), lambda n: x[n], name="y")
     return Intrin(
@@ -47,7 +47,7 @@ def copy(lanes: int) -> Intrin:
 
 
 def fma(lanes: int) -> Intrin:
-    """Vector multiply-add ``c[n] += a[0] * b[n]``."""
+    """The vector multiply-add ``c[n] += a[0] * b[n]`` of ``lanes`` elements."""
     a, b = _vector(1, "a"), _vector(lanes, "b")
     c = compute((lanes,), lambda n: a[0] * b[n], name="c")
     return Intrin(
@@ -62,7 +62,10 @@ def fma(lanes: int) -> Intrin:
 
 
 def elementwise(name: str, op: str, lanes: int) -> Intrin:
-    """Vector operation ``c[n] = a[n] op b[n]``."""
+    """The vector operation ``c[n] = a[n] op b[n]`` of ``lanes`` elements.
+
+    name: "add", "sub" or "mul", part of the instruction's name;  op: "+", "-" or "*"
+    """
     a, b = _vector(lanes, "a"), _vector(lanes, "b")
     values = {"+": lambda n: a[n] + b[n], "-": lambda n: a[n] - b[n], "*": lambda n: a[n] * b[n]}
     c = compute((lanes,), values[op], name="c", axes=("n",))
@@ -78,7 +81,7 @@ def elementwise(name: str, op: str, lanes: int) -> Intrin:
 
 
 def dot() -> Intrin:
-    """Dot product ``c[0] += sum over k of a[k] * b[k]``."""
+    """The dot product ``c[0] += sum over k of a[k] * b[k]`` of four elements."""
     a, b, k = _vector(4, "a"), _vector(4, "b"), reduce_axis(4, "k")
     c = compute((1,), lambda _: sum_(a[k] * b[k], axis=k), name="c")
     return Intrin(
@@ -94,7 +97,7 @@ def dot() -> Intrin:
 
 @functools.cache
 def ship_all() -> None:
-    """Register all instructions of this module."""
+    """Register all instructions of this module by their names."""
     for lanes in LANES:
         ship(copy(lanes))
         ship(fma(lanes))

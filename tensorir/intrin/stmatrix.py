@@ -39,9 +39,9 @@ static __device__ __forceinline__ void {name}(void *row, const void *s_) {{
 
 
 def stmatrix(kind: str, rows: tuple[int, ...], order: str) -> Intrin:
-    r"""The stmatrix instruction for a tile of ``rows`` x 16 accumulators converted to 16 bits.
+    r"""The stmatrix instruction: stores ``rows`` x 16 accumulators, converted to 16 bits, from registers to shared memory.
 
-    rows:  16 of a warp, 64 of a warpgroup, or two dimensions of pixels
+    rows:  (16,) of a warp, (64,) of a warpgroup, or two dimensions of pixels
     order: "n" if the tile is stored by rows, "t" if by columns, (16, \*rows)
     """
     names = ("i",) if len(rows) == 1 else ("p", "q")
@@ -68,7 +68,7 @@ def stmatrix(kind: str, rows: tuple[int, ...], order: str) -> Intrin:
 
 @functools.cache
 def ship_all() -> None:
-    """Register all instructions of this module."""
+    """Register all instructions of this module by their names."""
     for kind in KINDS:
         for rows in _TILES:
             for order in "nt":
