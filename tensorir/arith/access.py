@@ -26,17 +26,19 @@ Step = tuple[int, Linear]
 
 
 def even(index: Expr, var: Var, arith: Arith) -> Step | None:
-    """(step, rest) if ``index == step * var + rest``, else None."""
+    """(step, rest) if ``index == step * var + rest`` with ``rest`` free of ``var``; else None."""
     return arith.linear(index).along(var)
 
 
 def comparison(cond: Binary, var: Var, arith: Arith) -> Step | None:
-    """(step, rest) if ``a - b == step * var + rest`` for a comparison of a and b, else None."""
+    """(step, rest) if ``a - b == step * var + rest`` for a comparison of a and b, with ``rest`` free of ``var``; else
+    None.
+    """
     return arith.linear(cond.a).plus(arith.linear(cond.b), -1).along(var)
 
 
 def spaced(loads: Sequence[Load], arith: Arith) -> Step | None:
-    """(distance in elements, first index) of equally spaced loads, else None."""
+    """(distance in elements, index of the first load) if load k is at first + k * distance; else None."""
     first = arith.linear(loads[0].index[0])
     away = [arith.linear(x.index[0]).plus(first, -1) for x in loads]
     step = away[1].constant
@@ -44,7 +46,7 @@ def spaced(loads: Sequence[Load], arith: Arith) -> Step | None:
 
 
 def start_of(index: Expr, var: Var) -> int:
-    """n if ``index`` is a multiple of n at ``var`` = 0 and ``var`` is its last term; 1 otherwise."""
+    """n if ``index`` is ``var`` plus multiples of n; 1 if it is not of this form."""
     found = even(index, var, Arith())
     if found is None or found[0] != 1 or not found[1].terms:
         return 1
@@ -55,18 +57,18 @@ def start_of(index: Expr, var: Var) -> int:
 
 
 def dims_along(load: Load, var: Var) -> list[int]:
-    """Array dimensions whose index depends on ``var``."""
+    """Numbers of the array dimensions whose index depends on ``var``."""
     return [d for d, i in enumerate(load.index) if uses(i, {var})]
 
 
 def along_last(load: Load, var: Var) -> bool:
-    """True if only the last dimension's index depends on ``var``."""
+    """True if the index of the last dimension depends on ``var`` and no other does."""
     return dims_along(load, var) == [len(load.index) - 1]
 
 
 def alike(load: Load, var: Var) -> int:
-    """Number of consecutive iterations of ``var`` that read the same element: 1 if each reads another, 0 if all read
-    the same.
+    """Number of consecutive iterations of ``var`` that read the same element: 1 if each reads another, 0 if the load
+    does not depend on ``var``.
     """
     seen = sum(x is var for i in load.index for x in find(i, Var))
     sizes = _quotients([load], var)
@@ -74,21 +76,21 @@ def alike(load: Load, var: Var) -> int:
 
 
 def grouped(loads: Iterable[Load], var: Var) -> int:
-    """Number of consecutive iterations of ``var`` that read the same element through ``var // n``; 1 without a
-    quotient.
+    """n if the loads' indices depend on ``var`` through ``var // n`` with one common n; 1 otherwise. n consecutive
+    iterations then read the same element.
     """
     sizes = {*_quotients(loads, var)}
     return sizes.pop() if len(sizes) == 1 else 1
 
 
 def _quotients(loads: Iterable[Load], var: Var) -> list[int]:
-    """Divisors of ``var`` in the loads' indices."""
+    """Divisors n of all ``var // n`` in the loads' indices."""
     found = (x for load in loads for i in load.index for x in find(i, Binary) if x.op == "//" and x.a is var)
     return [as_int(x.b) for x in found if isinstance(x.b, Const)]
 
 
 def slope(e: Expr, var: Var) -> int | None:
-    """Increment of ``e`` per step of ``var``; None if not constant."""
+    """Change of ``e`` if ``var`` increases by 1; None if it is not constant."""
     if not uses(e, {var}):
         return 0
     match e:
@@ -113,7 +115,9 @@ def slope(e: Expr, var: Var) -> int | None:
 
 
 def first_step(shape: Sequence[int], index: Sequence[Expr], var: Var) -> int | None:
-    """Distance in elements between the accesses of iterations 0 and 1; None if it depends on data."""
+    """Distance in elements between the accesses of iterations 0 and 1 of ``var`` to a row-major array; None if it
+    depends on data.
+    """
     ends = []
     for n in (0, 1):
         at, cell = 0, {v: n if v is var else 0 for i in index for v in find(i, Var)}
@@ -127,7 +131,7 @@ def first_step(shape: Sequence[int], index: Sequence[Expr], var: Var) -> int | N
 
 
 class _Unclamped(Rewriter):
-    """Rewriter: drop clamping to constants, as away from borders."""
+    """Rewriter that drops min and max with constants: indices as they are away from the borders."""
 
     def on_Binary(self, n: Binary) -> Expr:
         if n.op in ("min", "max") and n.dtype == "index" and isinstance(n.b, Const):
@@ -138,7 +142,7 @@ class _Unclamped(Rewriter):
 
 
 class Group:
-    """Loads of one array with indices equal up to constants."""
+    """Loads of one array whose indices differ by constants only."""
 
     def __init__(self, load: Load, forms: Sequence[Linear]) -> None:
         self.load, self.forms, self.count = load, forms, 0
@@ -151,24 +155,28 @@ class Group:
             known.add(form.constant)
 
     def places(self, sizes: Mapping[Var, int]) -> int:
-        """Number of distinct elements read over ``sizes`` iterations of axes."""
+        """Number of distinct elements that the loads read while each axis of ``sizes`` runs over so many iterations."""
         return math.prod(_values(f, c, sizes) for f, c in zip(self.forms, self.constants, strict=True))
 
     def shared(self, terms: Mapping[Var, int], var: Var, count: int = 2) -> bool:
-        """True if ``count`` neighbouring iterations of ``var`` read common elements over ``terms``."""
+        """True if ``count`` neighbouring iterations of ``var`` read common elements, each iteration running over
+        ``terms``.
+        """
         return self.places({**terms, var: count}) < count * self.places(terms)
 
     def box(self, sizes: Mapping[Var, int]) -> list[int]:
-        """Bounding box of elements read over ``sizes`` iterations, per dimension."""
+        """Extent per dimension of the bounding box of the elements read while each axis of ``sizes`` runs over so many
+        iterations.
+        """
         spans = ((f, max(c) - min(c)) for f, c in zip(self.forms, self.constants, strict=True))
         return [1 + more + sum(_span(x, k, sizes) for x, k in f.terms.items()) for f, more in spans]
 
     def slopes(self, var: Var) -> list[int | None]:
-        """Increment of each index per step of ``var``; None where not constant."""
+        """Per dimension, the change of the index if ``var`` increases by 1; None where it is not constant."""
         return [slope(index, var) for index in self.load.index]
 
     def step(self, var: Var) -> int | None:
-        """Distance in elements per step of ``var``; None if not constant."""
+        """Distance in elements of the row-major array if ``var`` increases by 1; None if it is not constant."""
         pitch, total = 1, 0
         for found, extent in zip(reversed(self.slopes(var)), reversed(self.load.buffer.shape), strict=True):
             if found is None:
@@ -178,7 +186,7 @@ class Group:
 
 
 def groups(loads: Iterable[Load], arith: Arith) -> list[Group]:
-    """Loads grouped by indices equal up to constants; scalar loads omitted."""
+    """The loads grouped by array and by indices equal up to constants; loads of scalars are left out."""
     found: dict[Hashable, Group] = {}
     for x in loads:
         forms = tuple(arith.linear(_Unclamped()(i)) for i in x.index)
@@ -189,7 +197,9 @@ def groups(loads: Iterable[Load], arith: Arith) -> list[Group]:
 
 
 def _values(form: Linear, constants: Iterable[int], sizes: Mapping[Var, int]) -> int:
-    """Number of distinct values of a linear form plus any of ``constants``."""
+    """Number of distinct values of ``form`` plus any of ``constants``, while each axis of ``sizes`` runs over so many
+    iterations.
+    """
     found, apart = set(constants), 1
     for atom, factor in form.terms.items():
         if not isinstance(atom, Var):
@@ -200,7 +210,7 @@ def _values(form: Linear, constants: Iterable[int], sizes: Mapping[Var, int]) ->
 
 
 def _parts(atom: Expr, sizes: Mapping[Var, int]) -> int:
-    """Number of distinct values of a non-linear atom such as a quotient."""
+    """Number of distinct values of a non-linear atom such as a quotient, at most."""
     n = math.prod(size for v, size in sizes.items() if size > 1 and uses(atom, {v}))
     if isinstance(atom, Binary) and atom.op == "//" and isinstance(atom.b, Const):
         return -(-n // max(1, as_int(atom.b)))
@@ -208,5 +218,5 @@ def _parts(atom: Expr, sizes: Mapping[Var, int]) -> int:
 
 
 def _span(atom: Expr, factor: int, sizes: Mapping[Var, int]) -> int:
-    """Distance between smallest and largest value of ``factor * atom``."""
+    """Largest minus smallest value of ``factor * atom``, while each axis of ``sizes`` runs over so many iterations."""
     return abs(factor) * ((sizes.get(atom, 1) if isinstance(atom, Var) else _parts(atom, sizes)) - 1)

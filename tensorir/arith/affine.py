@@ -33,7 +33,7 @@ UNKNOWN: Interval = (-math.inf, math.inf)
 
 
 class Ranges(dict[Var, Interval]):
-    """{variable: interval} dict that counts modifications."""
+    """{variable: inclusive bounds}, a dict whose ``version`` increases with each change."""
 
     version = 0
 
@@ -43,7 +43,7 @@ class Ranges(dict[Var, Interval]):
 
 
 def _multiples(form: Linear, fact: Linear) -> set[int]:
-    """Multipliers with which to add ``fact`` to ``form``: 1, and those matching a common term."""
+    """Multipliers with which adding ``fact`` to ``form`` may help a proof: 1, and those that cancel a common term."""
     return {1} | {form.terms[t] // c for t, c in fact.terms.items() if form.terms.get(t, 0) // c > 0}
 
 
@@ -79,7 +79,7 @@ class Arith:
             self.assume(cond)
 
     def child(self, ranges: Mapping[Var, Interval] | None = None, assume: Iterable[Expr] = ()) -> Arith:
-        """An extended copy that shares the atoms."""
+        """A copy, extended by ``ranges`` of variables and by conditions to ``assume``; this Arith stays unchanged."""
         new = object.__new__(Arith)
         new.__dict__.update(self.__dict__)
         new.facts = list(self.facts)
@@ -91,7 +91,7 @@ class Arith:
         return new
 
     def assume(self, cond: Expr) -> None:
-        """Add the facts implied by ``cond``."""
+        """Add to this Arith the facts that ``cond`` implies."""
         for c in conjuncts(cond):
             form = self.at_most_zero(c)
             if form is not None:
@@ -112,7 +112,7 @@ class Arith:
                 self.known |= {structure(c)}
 
     def _compare_data(self, c: Binary) -> None:
-        """Add bounds implied by a comparison of integer data."""
+        """Add the bounds that a comparison of loaded integers implies."""
         if any(DTYPES[x.dtype].kind not in "iu" for x in (c.a, c.b)):
             return
         a, b, strict = self.range(c.a), self.range(c.b), int(c.op == "<")
@@ -129,13 +129,15 @@ class Arith:
             self._forms, self._within = {}, {}
 
     def _one_of(self, a: Expr, b: Expr) -> None:
-        """Given ``a or b``, add one if the other is disproved."""
+        """Given that ``a or b`` holds: assume one of them if the other is disproved."""
         for one, other in ((a, b), (b, a)):
             if self.disproves(one):
                 self.assume(other)
 
     def _in_whole(self, form: Linear) -> list[Linear]:
-        """Facts implied for common-multiple terms: 64 * t + i >= 128 with i < 64   ->   t >= 2."""
+        """Facts implied by ``form <= 0`` for terms with a common factor: 64 * t + i >= 128 with i < 64   ->   t >=
+        2.
+        """
         out = []
         for g in {abs(c) for c in form.terms.values()} - {1}:
             whole = Linear({t: c // g for t, c in form.terms.items() if c % g == 0}, form.constant // g)
@@ -158,7 +160,7 @@ class Arith:
     # --- linear forms
 
     def linear(self, e: Expr) -> Linear:
-        """``e`` as a linear form over atoms."""
+        """``e`` as a linear form ``sum(c * atom) + constant``; atoms are variables and non-linear subexpressions."""
         if isinstance(e, Const):
             return Linear({}, int(e.value))
         if isinstance(e, Var):
@@ -202,7 +204,9 @@ class Arith:
         return Linear({self._atom(e): 1}, 0)
 
     def _fits(self, form: Linear, dtype: str) -> bool:
-        """True if ``form`` cannot wrap around in ``dtype``; index arithmetic never does."""
+        """True if values of ``form`` are provably within ``dtype``, so that they cannot wrap around; always for
+        "index".
+        """
         if dtype == "index":
             return True
         low, high = self.range_of(form)
@@ -237,7 +241,7 @@ class Arith:
         return None
 
     def _sum(self, e: Binary) -> Linear:
-        """Linear form of a sum, built term by term."""
+        """Linear form of a sum, built term by term without recursion."""
         sums: list[Binary] = [e]
         while isinstance(x := sums[-1].a, Binary) and x.op in ("+", "-") and x.dtype == "index":
             if x in self._forms:
@@ -260,8 +264,8 @@ class Arith:
         return total
 
     def _divide(self, a: Linear, c: int, op: str) -> Linear:
-        """Linear form of ``a // c`` or ``a % c``: multiples of c are split off, the rest resolved if its range
-        allows.
+        """Linear form of ``a // c`` or ``a % c`` (``op``): terms that are multiples of c are divided, the rest is
+        resolved if its range allows.
         """
         a = self._factored(a, c)
         whole = Linear({t: k // c for t, k in a.terms.items() if k % c == 0}, a.constant // c)
@@ -301,7 +305,9 @@ class Arith:
         return form
 
     def _merge(self, form: Linear) -> Linear:
-        """Simplify ``c * (x // c) + x % c   ->   x``, also for x = y // b, where x // c is written y // (b * c)."""
+        """``form``, simplified by ``c * (x // c) + x % c   ->   x``, also for x = y // b, where x // c is written y //
+        (b * c).
+        """
         for m, k in form.terms.items():
             if isinstance(m, Binary) and m.op == "%" and isinstance(m.b, Const):
                 d = next((d for d, n in form.terms.items() if n == k * as_int(m.b) and self._whole_of(d, m)), None)
@@ -311,7 +317,7 @@ class Arith:
         return form
 
     def _whole_of(self, d: Expr, m: Binary) -> bool:
-        """True if ``d`` is ``m.a // m.b`` for the remainder ``m``."""
+        """True if ``d`` equals ``m.a // m.b`` for the remainder ``m`` = ``m.a % m.b``."""
         if not isinstance(d, Binary) or d.op != "//" or not isinstance(d.b, Const):
             return False
         c, whole = as_int(m.b), as_int(d.b)
@@ -332,7 +338,7 @@ class Arith:
         return self._atoms.setdefault(structure(e), e)
 
     def is_multiple(self, e: Expr, n: int) -> bool:
-        """True when every value of ``e`` is a multiple of ``n``."""
+        """True if every value of ``e`` is provably a multiple of ``n``."""
         form = self.linear(e)
         divisors = self.divisors
         return form.constant % n == 0 and all(
@@ -342,7 +348,7 @@ class Arith:
     # --- ranges
 
     def range_of(self, form: Linear) -> Interval:
-        """Inclusive bounds of a linear form."""
+        """(lowest, highest) value of a linear form, inclusive, from the ranges of its atoms."""
         lo = hi = float(form.constant)
         for atom, c in form.terms.items():
             a, b = self._atom_range(atom)
@@ -353,8 +359,8 @@ class Arith:
         return lo, hi
 
     def bounds(self, form: Linear) -> Interval:
-        """Inclusive bounds of a linear form, tighter than ``range_of`` where a fact relates several of its
-        variables.
+        """(lowest, highest) value of a linear form, inclusive; tighter than ``range_of`` if a fact relates several of
+        its variables.
         """
         low, high = self.range_of(form)
         for f in self.facts:  # f <= 0, so that form + f <= form <= form - f
@@ -363,7 +369,7 @@ class Arith:
         return low, high
 
     def range(self, e: Expr) -> Interval:
-        """Inclusive bounds of an expression."""
+        """(lowest, highest) value of an expression, inclusive; infinite if unknown."""
         return self.range_of(self.linear(e))
 
     def _atom_range(self, e: Expr) -> Interval:
@@ -420,7 +426,7 @@ class Arith:
         return UNKNOWN
 
     def _sides(self, e: Select) -> tuple[Interval, Interval]:
-        """(bounds of the true value, bounds of the false value) of a select."""
+        """(bounds of the value if true, bounds of the value if false) of a select, each knowing the condition."""
         if self.elements is None or self.inside >= CHAIN or not find(e.cond, Load):
             return self.range(e.a), self.range(e.b)
         one, other = self.child(assume=[e.cond]), self.child(assume=[contrary(e.cond)])
@@ -428,7 +434,7 @@ class Arith:
         return one.range(e.a), other.range(e.b)
 
     def _divided(self, e: Binary) -> Interval:
-        """Bounds of a quotient or remainder by a positive divisor."""
+        """Bounds of a quotient or remainder; unbounded unless the divisor is positive."""
         (low, high), (least, most) = self.range(e.a), self.range(e.b)
         if least <= 0 or is_float(e.dtype):
             return UNKNOWN
@@ -438,19 +444,21 @@ class Arith:
         return min(ends), max(ends)
 
     def _of_type(self, e: Expr) -> Interval:
-        """Bounds of an integer, within its dtype's range; index expressions have no dtype bounds."""
+        """Bounds of an integer, at most those of its dtype; index expressions have no dtype bounds."""
         low, high = self.range(e)
         kind = DTYPES[e.dtype]
         return (low, high) if e.dtype == "index" else (max(low, kind.low), min(high, kind.high))
 
     def shifts_plainly(self, e: Binary) -> bool:
-        """True if the shift count is provably within the type's width, where C and NumPy agree."""
+        """True if the count of the shift ``e`` is provably at least 0 and less than the type's width, where C and NumPy
+        agree.
+        """
         low, high = self._of_type(e.b)
         return low >= 0 and high < (64 if e.dtype == "index" else DTYPES[e.dtype].bits)
 
     @once
     def nonzero(self, e: Expr) -> bool:
-        """True if an integer is provably nonzero."""
+        """True if the integer ``e`` is provably never 0."""
         low, high = self._of_type(e)
         if low > 0 or high < 0:
             return True
@@ -464,13 +472,13 @@ class Arith:
         return isinstance(e, Unary) and e.op == "-" and self.nonzero(e.a)
 
     def divides_plainly(self, e: Binary) -> bool:
-        """True if both operands of ``//`` or ``%`` are provably nonnegative, where C and Python agree."""
+        """True if both operands of ``//`` or ``%`` are provably nonnegative, so that C and Python agree."""
         return self._of_type(e.a)[0] >= 0 and self._of_type(e.b)[0] >= 0
 
     # --- proofs
 
     def proves(self, cond: Expr) -> bool:
-        """True if ``cond`` provably holds; False means unknown."""
+        """True if ``cond`` provably holds; False if it fails or is unknown."""
         if isinstance(cond, Const):
             return bool(cond.value)
         if self.known and structure(cond) in self.known:
@@ -487,7 +495,7 @@ class Arith:
         return form is not None and self._at_most(form)
 
     def disproves(self, cond: Expr) -> bool:
-        """True if ``cond`` provably fails."""
+        """True if ``cond`` provably fails; False if it holds or is unknown."""
         negated = negate(cond)
         return negated is not None and self.proves(negated)
 
@@ -525,7 +533,7 @@ class Arith:
         return found
 
     def _held(self, atom: Binary, k: int, rest: Linear) -> bool:
-        """True if ``rest + k * atom <= 0`` follows from a bound on ``atom``."""
+        """True if ``rest + k * atom <= 0`` follows from a bound on ``atom``, a remainder, minimum or maximum."""
         if atom.op == "%" and k > 0 and self.range(atom.b)[0] > 0:
             return self._at_most(rest.plus(self.linear(atom.b).plus(Linear({}, -1)), k))
         if atom.op not in ("min", "max"):
@@ -534,7 +542,7 @@ class Arith:
         return one(self._at_most(rest.plus(self.linear(e), k)) for e in (atom.a, atom.b))
 
     def at_most_zero(self, cond: Expr) -> Linear | None:
-        """Linear form f with ``cond`` iff f <= 0; None for other conditions."""
+        """The linear form f for which ``cond`` is equivalent to f <= 0; None if ``cond`` is no such comparison."""
         if isinstance(cond, Unary) and cond.op == "not":
             inner = negate(cond.a)
             return self.at_most_zero(inner) if inner is not None else None
@@ -548,12 +556,12 @@ class Arith:
     # --- rewriting
 
     def simplify(self, e: N) -> N:
-        """``e`` with index arithmetic in normal form and decided conditions folded."""
+        """``e`` with index arithmetic in normal form and provable conditions replaced by constants."""
         return _Simplify(self)(e)  # type: ignore[no-any-return]
 
     @once
     def decided(self, cond: Expr) -> Expr:
-        """``cond`` with provable parts folded, its operands unchanged."""
+        """``cond`` with its provable parts replaced by constants, other parts unchanged."""
         if isinstance(cond, Binary) and cond.op in ("and", "or"):
             return self.settled(binary(cond.op, self.decided(cond.a), self.decided(cond.b)))
         if isinstance(cond, Binary) and cond.a.dtype == "index":
@@ -561,7 +569,7 @@ class Arith:
         return self.settled(cond)
 
     def settled(self, e: Expr) -> Expr:
-        """Constant true or false if the condition or its negation was assumed; else ``e``."""
+        """Constant true or false if the condition ``e`` or its negation was assumed; else ``e``."""
         if self.known and e.dtype == "bool" and not isinstance(e, Const):
             for cond, value in ((e, True), (contrary(e), False)):
                 if structure(cond) in self.known:
@@ -570,7 +578,7 @@ class Arith:
 
 
 class Knowing(Rewriter):
-    """Rewriter of expressions that uses a select's condition on its sides."""
+    """Rewriter of expressions that knows a select's condition while it rewrites the select's sides."""
 
     def __init__(self, arith: Arith) -> None:
         self.arith = arith
@@ -636,7 +644,7 @@ def _floor(x: float, c: float) -> float:
 
 
 def _keeps(e: Cast) -> bool:
-    """True if an integer conversion preserves all values."""
+    """True if the integer conversion ``e`` preserves all values."""
     old, new = DTYPES[e.a.dtype], DTYPES["int64" if e.dtype == "index" else e.dtype]
     return (
         e.a.dtype != "index" and old.kind in "iu" and new.kind in "iu" and new.low <= old.low and old.high <= new.high
@@ -667,7 +675,7 @@ def within_bits(op: str, a: Interval, b: Interval, dtype: str) -> Interval:
 
 
 def _signed(a: Interval, b: Interval) -> Interval:
-    """Range of signed integers as wide as the operands."""
+    """(lowest, highest) value of signed integers with as many bits as the bounds of both operands need."""
     ends = (*a, *b)
     if any(map(math.isinf, ends)):
         return -math.inf, math.inf
@@ -676,7 +684,9 @@ def _signed(a: Interval, b: Interval) -> Interval:
 
 
 def _shifted(op: str, a: Interval, b: Interval, dtype: str) -> Interval:
-    """Bounds of a shift; counts beyond the width give 0, or -1 for negative right shifts."""
+    """Bounds of a shift ``a op b``, for bounds of its operands; counts beyond the width give 0, or -1 for negative
+    right shifts.
+    """
     kind = DTYPES[dtype]
     index = dtype == "index"
     own, bits = ((-math.inf, math.inf), 63) if index else ((float(kind.low), float(kind.high)), kind.bits)

@@ -14,16 +14,18 @@ from tensorir.ir.visit import uses
 
 @dataclass(frozen=True)
 class Side:
-    """One dimension of a box: ``first``, loop-invariant, and a constant extent."""
+    """The interval ``[first, first + extent)`` of array indices in one dimension: ``first`` is loop-invariant,
+    ``extent`` constant.
+    """
 
     first: Linear
     extent: int
 
 
 def side_of(e: Expr, arith: Arith, moving: Mapping[Var, Interval]) -> Side | None:
-    """The interval ``[first, first + extent)`` that ``e`` stays in while ``moving`` variables run over their ranges.
+    """The interval ``[first, first + extent)`` that contains ``e`` while ``moving`` variables run over their ranges.
 
-    ``arith`` knows the ranges of all variables. None when no constant extent exists.
+    ``arith`` knows the ranges of all variables. None if no constant extent is known.
     """
     return _side(arith.linear(e), arith, moving)
 
@@ -57,7 +59,7 @@ def _side(form: Linear, arith: Arith, moving: Mapping[Var, Interval]) -> Side | 
 
 
 def _most(form: Linear, arith: Arith) -> float:
-    """Upper bound of a form with quotients, using ``d * (x // d) <= x``."""
+    """Upper bound of ``form``, tighter for quotients by ``d * (x // d) <= x`` and the facts of ``arith``."""
     whole, scale = Linear({}, form.constant), 1
     for atom, c in form.terms.items():
         if c > 0 and isinstance(atom, Binary) and atom.op == "//" and isinstance(atom.b, Const) and as_int(atom.b) > 0:
@@ -76,7 +78,9 @@ def _most(form: Linear, arith: Arith) -> float:
 
 
 def _mixed(atom: Expr, c: int, arith: Arith, moving: Mapping[Var, Interval]) -> Side | None:
-    """Side of ``(s + m) // d``, s invariant and m moving: a few values from ``s // d`` on; None if not of that form."""
+    """Interval that contains ``c * atom`` for an atom ``(s + m) // d``, s invariant and m moving: a few values from ``s
+    // d`` on; None for other atoms.
+    """
     if c <= 0 or not isinstance(atom, Binary) or atom.op != "//" or not isinstance(atom.b, Const):
         return None
     inner = side_of(atom.a, arith, moving)
@@ -92,7 +96,7 @@ def _mixed(atom: Expr, c: int, arith: Arith, moving: Mapping[Var, Interval]) -> 
 
 
 def union(sides: Iterable[Side | None], arith: Arith) -> Side | None:
-    """Smallest Side that contains all, if their starts differ by constants; else None."""
+    """The smallest interval that contains all ``sides``, if their starts differ by constants; else None."""
     out: Side | None = None
     for s in sides:
         if s is None:

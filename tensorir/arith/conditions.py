@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def conjuncts(cond: Expr) -> list[Expr]:
-    """The parts of a conjunction."""
+    """The conditions that ``and`` joins in ``cond``, in order; [] for constant true."""
     parts: list[Expr] = []
     todo, seen = [cond], set[Expr]()
     while todo:
@@ -38,7 +38,7 @@ def conjunction(conds: Iterable[Expr]) -> Expr:
 
 
 def weakest(conds: Iterable[Expr], arith: Arith) -> list[Expr]:
-    """``conds`` without those implied by the others."""
+    """``conds`` without those that the others imply."""
     kept = list(conds)
     for c in list(kept):
         others = [o for o in kept if o is not c]
@@ -49,7 +49,7 @@ def weakest(conds: Iterable[Expr], arith: Arith) -> list[Expr]:
 
 @once
 def negate(cond: Expr) -> Expr | None:
-    """Opposite comparison of integers; None for floats (NaN) and other conditions."""
+    """The opposite of ``cond``, a comparison of integers; None for floats (NaN) and other conditions."""
     if isinstance(cond, Const):
         return const(not cond.value, "bool")
     if isinstance(cond, Binary):
@@ -72,7 +72,7 @@ def negate(cond: Expr) -> Expr | None:
 
 @once
 def contrary(cond: Expr) -> Expr:
-    """``not cond``, as a comparison if possible."""
+    """``not cond``, written as a comparison if possible."""
     if isinstance(cond, Binary):
         if cond.op in ("and", "or"):
             return binary("or" if cond.op == "and" else "and", contrary(cond.a), contrary(cond.b))

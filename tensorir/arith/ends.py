@@ -21,7 +21,10 @@ from tensorir.ir.visit import find, has
 
 @dataclass(frozen=True, eq=False)
 class End:
-    """``var < at``, implied by conditions; exact: those equivalent to it"""
+    """The condition ``var < at``, implied by other conditions.
+
+    exact: those of the conditions that it is equivalent to
+    """
 
     at: Expr
     exact: tuple[Expr, ...] = ()
@@ -39,7 +42,9 @@ def constant_end(cond: Expr, var: Var, arith: Arith) -> int | None:
 
 
 def dim_end(cond: Expr, var: Var, arith: Arith) -> End | None:
-    """End in dims implied by ``step * var + others - dims < 0``, others at their least; None if there is none."""
+    """The end of ``var``, an expression of dims, that ``cond`` implies if it has the form ``step * var + others - dims
+    < 0``, with others at their least; None for other conditions.
+    """
     form = arith.at_most_zero(cond)
     step = 0 if form is None else form.terms.get(var, 0)
     if form is None or step <= 0:
@@ -56,7 +61,10 @@ def dim_end(cond: Expr, var: Var, arith: Arith) -> End | None:
 
 
 def of_data(cond: Expr, var: Var | None = None) -> bool:
-    """True if ``cond`` bounds an axis (``var``) by loaded values: ``k < P[i + 1] - P[i]``."""
+    """True if ``cond`` bounds an index expression by loaded values, as ``k < P[i + 1] - P[i]`` does.
+
+    var: variable that must occur in the expression and not in the bound; None: any
+    """
     if not isinstance(cond, Binary) or cond.op != "<" or not has(cond.b, Load) or has(cond.a, Load):
         return False
     axis = _axis(cond)
@@ -66,9 +74,10 @@ def of_data(cond: Expr, var: Var | None = None) -> bool:
 
 
 def data_end(cond: Binary, var: Var, arith: Arith) -> Expr | None:
-    """End from loaded values implied by ``step * var + others < data``: ``(data - others + step - 1) // step``.
+    """The end of ``var``, ``(data - others + step - 1) // step``, that ``cond``, ``step * var + others < data``,
+    implies.
 
-    Negative if no iteration runs. None if the computation might overflow the index type.
+    Negative if no iteration runs. None if ``cond`` has another form, or the computation might overflow the index type.
     """
     axis = _axis(cond)
     step, rest = even(axis, var, arith) or (0, None)
@@ -82,7 +91,7 @@ def data_end(cond: Binary, var: Var, arith: Arith) -> Expr | None:
 
 
 def _axis(cond: Binary) -> Expr:
-    """Operand compared with loaded values, integer conversions removed."""
+    """The left side of ``cond``, which is compared with loaded values, without integer conversions."""
     axis = cond.a
     while isinstance(axis, Cast) and all(DTYPES[x.dtype].kind in "iu" for x in (axis, axis.a)):
         axis = axis.a
@@ -90,8 +99,10 @@ def _axis(cond: Binary) -> Expr:
 
 
 def _limited(data: Expr, axis: Interval, moved: bool) -> Expr | None:
-    """``data`` clamped just past the range ``axis``, so that index arithmetic cannot overflow; None if it might
-    anyway.
+    """``data`` clamped just beyond the range ``axis``, so that index arithmetic with it cannot overflow; None if it
+    might overflow anyway.
+
+    moved: True if something is added to it or it is divided
     """
     kind, (low, high) = DTYPES[data.dtype], axis
     narrow = kind.bits < 32 or (kind.kind == "i" and kind.bits == 32)
@@ -110,7 +121,7 @@ def _limited(data: Expr, axis: Interval, moved: bool) -> Expr | None:
 
 
 def first(ends: Sequence[End], arith: Arith) -> End | None:
-    """The end known to be least; any if unknown."""
+    """The least of ``ends``; the first one if none is provably least, None if there are none."""
     for e in ends:
         if all(_at_most(e.at, other.at, arith) for other in ends):
             return e
@@ -118,7 +129,9 @@ def first(ends: Sequence[End], arith: Arith) -> End | None:
 
 
 def last(ends: Iterable[End | None], arith: Arith) -> End | None:
-    """The end known to be greatest; None if unknown."""
+    """The greatest of ``ends``, with the exact conditions of all equal ones; None if none is provably greatest or one
+    is None.
+    """
     known: list[End] = []
     for e in ends:
         if e is None:
@@ -137,7 +150,7 @@ def _at_most(a: Expr, b: Expr, arith: Arith) -> bool:
 
 
 def _quotient(e: Expr, arith: Arith) -> tuple[Expr, int]:
-    """(x, c) of ``x // c``, optionally plus a constant."""
+    """(x + c * d, c) for an expression ``x // c + d`` with constants c and d; (``e``, 1) for others."""
     form = arith.linear(e)
     atom = next(iter(form.terms), None)
     if form.terms == {atom: 1} and isinstance(atom, Binary) and atom.op == "//" and isinstance(atom.b, Const):

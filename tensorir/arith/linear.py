@@ -8,7 +8,7 @@ from tensorir.ir.visit import uses
 
 
 class Linear:
-    """``sum(c * atom) + constant``; treat as immutable."""
+    """The linear form ``sum(c * atom) + constant``: ``terms`` is {atom: c}, all integers. Treat as immutable."""
 
     __slots__ = ("_said", "constant", "terms")
 
@@ -25,7 +25,7 @@ class Linear:
         return out
 
     def add(self, o: Linear, scale: int) -> None:
-        """In-place ``self += scale * o``, for an unshared form."""
+        """Add ``scale * o`` in place; only for a form that no one else holds."""
         terms = self.terms
         for atom, c in o.terms.items():
             if total := terms.get(atom, 0) + scale * c:
@@ -35,14 +35,14 @@ class Linear:
         self.constant += scale * o.constant
 
     def rests(self) -> bool:
-        """True if an atom is a remainder."""
+        """True if one of the form's atoms is a remainder (``%``)."""
         return any(type(atom) is Binary and atom.op == "%" for atom in self.terms)
 
     def times(self, k: int) -> Linear:
         return Linear({a: c * k for a, c in self.terms.items()} if k else {}, self.constant * k)
 
     def without(self, var: Var) -> Linear:
-        """This form without its ``var`` term."""
+        """Copy of this form without its term in ``var``."""
         return Linear({t: c for t, c in self.terms.items() if t is not var}, self.constant)
 
     def along(self, var: Var) -> tuple[int, Linear] | None:
@@ -51,11 +51,11 @@ class Linear:
         return None if any(uses(t, {var}) for t in rest.terms) else (self.terms.get(var, 0), rest)
 
     def same(self, o: Linear) -> bool:
-        """True when the two forms are equal."""
+        """True if both forms have equal terms and constants."""
         return self.constant == o.constant and self.terms == o.terms
 
     def expr(self) -> Expr:
-        """The form as an expression, cached."""
+        """The form as an expression, built once."""
         if self._said is None:
             self._said = self._say()
         return self._said
@@ -80,5 +80,5 @@ class Linear:
 
 
 def _joined(op: str, a: Expr, b: Expr) -> Expr:
-    """Index ``binary(op, a, b)`` without folding."""
+    """Expression ``a op b``, not folded if both are indices."""
     return Binary(op, a, b, "index") if a.dtype == b.dtype == "index" else binary(op, a, b)

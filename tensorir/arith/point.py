@@ -14,11 +14,11 @@ Number = int | Fraction
 
 
 class NotExactError(Exception):
-    """The value may be rounded, or comes from memory."""
+    """Raised if a value may be rounded, or comes from memory."""
 
 
 def evaluate(e: Expr, env: Mapping[Var, int]) -> Number:
-    """Exact value of ``e`` at axis values ``env``. Raises NotExactError."""
+    """Exact value of ``e``, an int or Fraction, at axis values ``env``. Raises NotExactError."""
     match e:
         case Const():
             return _of_type(_exact(e.value), e.dtype)
@@ -54,7 +54,7 @@ def _exact(value: Any) -> Number:
 
 
 def _of_type(x: Number, dtype: str) -> Number:
-    """``x`` as a value of ``dtype``: integers wrap around; raises if a float needs rounding."""
+    """``x`` as a value of ``dtype``: integers wrap around; raises NotExactError if a float needs rounding."""
     kind = DTYPES[dtype]
     if kind.kind == "f":
         q = Fraction(x)
@@ -80,7 +80,9 @@ def _binary(e: Binary, a: Number, b: Number) -> Number:
 
 
 def _shifted(op: str, a: int, b: int, bits: int) -> int:
-    """NumPy's shift of an integer of ``bits`` bits; larger counts leave the sign only."""
+    """``a << b`` or ``a >> b`` as NumPy has it for integers of ``bits`` bits; for other counts 0, or -1 for negative
+    right shifts.
+    """
     if 0 <= b < bits:
         return a << b if op == "<<" else a >> b
     return -1 if op == ">>" and a < 0 else 0

@@ -20,7 +20,8 @@ def conditional_loads(root: Node, given: Conditions = ()) -> Iterator[tuple[Load
 
 
 def conditional(root: Node, kind: type[E], given: Conditions = ()) -> Iterator[tuple[E, Conditions]]:
-    """Yield (expression, conditions) for every ``kind`` under ``root``: conditions that hold where it is evaluated.
+    """Yield (expression, conditions) for every expression of class ``kind`` under ``root``: conditions that hold
+    wherever it is evaluated.
 
     The conditions are ``given`` and those of the selects that enclose the expression. A condition whose negation is not
     expressible adds none to the other side. A subexpression with several occurrences is yielded once per condition set
@@ -43,14 +44,14 @@ MOST_PLACES = 8
 
 
 def _sides(n: Node) -> list[tuple[Node, Expr | None]]:
-    """(child, condition for its evaluation or None) pairs."""
+    """[(child, condition under which it is evaluated, or None)] of a node."""
     if isinstance(n, Select):
         return [(n.cond, None), (n.a, n.cond), (n.b, negate(n.cond))]
     return [(child, None) for child in n.children()]
 
 
 def _needed(places: list[Conditions]) -> list[Conditions]:
-    """Condition sets without those that imply another."""
+    """The condition sets without those that imply another one; if many remain, one set with their common conditions."""
     if len(places) == 1:
         return places
     kept: list[tuple[set[Expr], Conditions]] = []
