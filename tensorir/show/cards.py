@@ -78,7 +78,7 @@ def html_of(x: object) -> str:
 
 @singledispatch
 def card_of(x: object) -> Html:
-    """HTML card of ``x``; objects without a special card show their fields."""
+    """HTML card of ``x``; for objects of a kind without a card of its own, a table of their fields."""
     rows = {name: code(short(value)) for name, value in fields_of(x).items()}
     said = str(x)
     plain = "\n" in said or (bool(rows) and said == repr(x))
@@ -86,7 +86,7 @@ def card_of(x: object) -> Html:
 
 
 def _bare(x: Any, said: str) -> str:
-    """``said`` without the class name of ``x`` in front."""
+    """``said``, the text of ``x``, without ``<ClassName `` and ``>`` around it."""
     begin = f"<{type(x).__name__} "
     return said[len(begin) : -1] if said.startswith(begin) else said
 
@@ -160,7 +160,9 @@ def _source_or_why(s: Schedule, language: str) -> Html:
 
 
 def _steps(steps: Trace) -> Html:
-    """HTML list of steps, one per line, the last marked, with reasons and user lines where they change."""
+    """HTML of a trace, one step per line with its reason, the last step marked; the user's line is added where it
+    changes.
+    """
     lines, before = list[Html](), ""
     for s, why in steps.reasoned():
         line = s.where.partition(": ")[0].rpartition("/")[2]
@@ -411,7 +413,7 @@ def _(x: TuneOutcome) -> Html:
 
 
 def _curve(x: TuneOutcome) -> Html:
-    """SVG of trial times with the best marked, next to the library's."""
+    """SVG of trial times, with the best trial marked and a line at the library's time."""
 
     def told(n: int) -> str:
         r = x.records[n]
@@ -427,7 +429,7 @@ def _curve(x: TuneOutcome) -> Html:
 
 
 def outcome_table(x: TuneOutcome) -> Html:
-    """HTML table of the best, the default and the library."""
+    """HTML table of a tuning result: times of the best, the default and the library, counts and end of the run."""
     rows: dict[str, Any] = {}
     if x.best is not None:
         rows |= {"best": _timed(x.best), "configuration": code(_config(x.best))}
@@ -484,7 +486,9 @@ def _kernels(x: Portfolio) -> Html:
 
 
 def schedule_tree(s: BaseSchedule) -> Html:
-    """HTML loop tree of a schedule with footprints, lines of the last step marked."""
+    """HTML loop tree of a schedule with the memory that each loop touches; lines that the last step changed are
+    marked.
+    """
     now = text(s.program).splitlines()
     new: set[int] = set()
     if s.trace:
@@ -495,7 +499,7 @@ def schedule_tree(s: BaseSchedule) -> Html:
 
 
 def origins(steps: Sequence[Step], loops: Iterable[str]) -> dict[str, str]:
-    """{loop: text of its original axis and the steps that made it, latest first}."""
+    """{loop: text of the original axis and the steps that made the loop, latest first}."""
     made = {name: step for step in steps for name in step.out}
 
     def lines(name: str, deep: int) -> list[str]:
@@ -519,9 +523,9 @@ def tree(
     new: Iterable[int] = (),
     told: Mapping[str, str] | None = None,
 ) -> Html:
-    """HTML of indented lines as nested folds.
+    """HTML of a loop tree's indented ``lines`` as nested folds.
 
-    notes: {loop: text after its line}; new: numbers of lines to mark; told: {loop: tooltip}
+    notes: {loop: text after its line};  new: numbers of lines to mark;  told: {loop: tooltip}
     """
     notes, told, marked = notes or {}, told or {}, set(new)
     depths = [len(line) - len(line.lstrip()) for line in lines]
@@ -554,7 +558,9 @@ def tree(
 
 
 def footprints(program: Tree) -> dict[str, str]:
-    """{loop: text of the boxes and bytes touched by one iteration}, for loops with known extents."""
+    """{loop: text of the boxes and bytes of each buffer that one iteration touches}; {} if an extent is not
+    constant.
+    """
     index = index_of(program)
     if any(not isinstance(x.extent, Const) for x in index.loops.values()):
         return {}
@@ -576,7 +582,7 @@ def footprints(program: Tree) -> dict[str, str]:
 
 
 def _homes(index: Index, accesses: Mapping[Stage, list[tuple[Buffer, tuple[Expr, ...]]]]) -> dict[Buffer, Loop]:
-    """{local buffer: innermost loop that contains all its accesses}."""
+    """{buffer that is not global: innermost loop around all its accesses}."""
     around: dict[Buffer, list[Loop]] = {}
     for s, found in accesses.items():
         above = index.above(s)

@@ -17,11 +17,11 @@ _UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
 
 @dataclass(frozen=True)
 class Scale:
-    """An axis from ``low`` to ``high`` with text ``label``.
+    """An axis of a plot from ``low`` to ``high``, labelled ``label``.
 
-    logarithmic: log scale
+    logarithmic: True for a log scale
     unit:        (size of the axis unit, its name)
-    places:      integer axis, from 1
+    places:      True for an axis of integers from 1
     """
 
     label: str
@@ -33,22 +33,22 @@ class Scale:
 
     @classmethod
     def count(cls, label: str, n: int) -> Scale:
-        """Integer axis from 1 to ``n``."""
+        """Axis for the integers from 1 to ``n``."""
         return cls(label, 0.5, n + 0.5, places=True)
 
     @classmethod
     def time(cls, label: str, low: float, high: float, logarithmic: bool = False) -> Scale:
-        """Axis of seconds, labelled in a suitable unit."""
+        """Axis for seconds, labelled in a suitable unit (s, ms, us, …)."""
         typical = math.sqrt(low * high) if logarithmic else high / 2
         return cls(label, low, high, logarithmic, next((u for u in _UNITS if typical >= u[0]), _UNITS[-1]))
 
     def share(self, value: float) -> float:
-        """Position of ``value`` along the axis, clamped to [0, 1]."""
+        """Position of ``value`` along the axis, from 0 (``low``) to 1 (``high``), clamped."""
         f: Callable[[float], float] = math.log if self.logarithmic else float
         return (f(min(max(value, self.low), self.high)) - f(self.low)) / (f(self.high) - f(self.low))
 
     def marks(self) -> list[tuple[float, str]]:
-        """(value, label) of tick marks."""
+        """[(value, label)] of the tick marks."""
         if self.places:
             n = round(self.high - 0.5)
             step = max(1, math.ceil(n / 8))
@@ -60,28 +60,28 @@ class Scale:
 
     @property
     def title(self) -> str:
-        """The label with the unit."""
+        """The label followed by the unit in parentheses."""
         return f"{self.label} ({self.unit[1]})" if self.unit[1] else self.label
 
 
 @dataclass(frozen=True)
 class Axes:
-    """Two Scales, mapped to pixels."""
+    """Horizontal and vertical axis of an SVG plot; maps values to pixels."""
 
     across: Scale
     up: Scale
     height: int = HEIGHT
 
     def x(self, value: float) -> float:
-        """Pixels from the left edge."""
+        """Pixels from the left edge at which the horizontal ``value`` is drawn."""
         return LEFT + (WIDTH - LEFT - RIGHT) * self.across.share(value)
 
     def y(self, value: float) -> float:
-        """Pixels from the top edge."""
+        """Pixels from the top edge at which the vertical ``value`` is drawn."""
         return TOP + (self.height - TOP - BOTTOM) * (1 - self.up.share(value))
 
     def drawn(self, title: str) -> str:
-        """SVG of both axes with ticks, labels and title."""
+        """SVG elements of both axes with ticks, labels and title."""
         right, bottom = WIDTH - RIGHT, self.height - BOTTOM
         out = [f'<text x="{LEFT}" y="13">{html(title)}</text>']
         out.append(f'<path class="tir-axis" d="M{LEFT} {TOP}V{bottom}H{right}"/>')
@@ -99,7 +99,7 @@ class Axes:
 
 
 def marks(low: float, high: float, logarithmic: bool = False) -> list[float]:
-    """Three to seven round numbers between ``low`` and ``high``."""
+    """Round numbers between ``low`` and ``high``, three to seven if possible, for tick marks."""
     if logarithmic:
         first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
         for kinds in ((1, 2, 5), (1, 3), (1,)):
@@ -115,13 +115,19 @@ def marks(low: float, high: float, logarithmic: bool = False) -> list[float]:
 
 
 def svg(label: str, *parts: str, width: int = WIDTH, height: int = HEIGHT) -> Html:
-    """An SVG image; label: description for screen readers"""
+    """An SVG image of the elements ``parts``.
+
+    label: description for screen readers
+    """
     box = f'viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img"'
     return Html(f'<svg xmlns="http://www.w3.org/2000/svg" {box} aria-label="{html(label)}">{"".join(parts)}</svg>')
 
 
 def dot(x: float, y: float, told: str = "", kind: str = "dot", mark: str = "") -> str:
-    """SVG dot of a measurement; told: tooltip; mark: attributes for scripts"""
+    """SVG circle for a measurement at pixels (x, y).
+
+    told: tooltip;  kind: "dot", or another class of the stylesheet for a ring;  mark: attributes for scripts
+    """
     shape = f'class="tir-{kind}"{mark} cx="{x:.1f}" cy="{y:.1f}" r="{2 if kind == "dot" else 6}"'
     return f"<circle {shape}><title>{html(told)}</title></circle>" if told else f"<circle {shape}/>"
 
@@ -138,10 +144,10 @@ def best_so_far(
     other: tuple[str, float] | None = None,
     most: int = MAX_DOTS,
 ) -> Html:
-    """SVG of the best time after each trial; failed trials (None) as crosses. "" without any time.
+    """SVG plot of the best time after each trial, failed trials (None) as crosses; "" if no trial has a time.
 
-    chosen: index of the configuration finally used; told: function from an index to its tooltip
-    other:  (name, seconds) drawn as a line
+    chosen: index of the configuration finally used;  told: function from an index to its tooltip
+    other:  (name, seconds) drawn as a line;  most: number of dots
     """
     seconds = [max(t, LEAST_S) if t else None for t in seconds]
     known = [t for t in seconds if t]
@@ -186,7 +192,7 @@ def _place(axes: Axes, n: int, t: float | None, told: Callable[[int], str] | Non
 
 
 def samples(seconds: Sequence[float], low_s: float, median_s: float, high_s: float) -> Html:
-    """SVG of samples in measurement order, with median and interval."""
+    """SVG plot of timing samples in order of measurement, with their median and its interval, all in seconds."""
     least, most = min(seconds), max(seconds)
     spare = 0.08 * (most - least) or 0.05 * most or 1e-9
     axes = Axes(Scale.count("sample", len(seconds)), Scale.time("time per call", least - spare, most + spare))

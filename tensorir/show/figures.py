@@ -21,7 +21,9 @@ RATIO_AXIS_END = 10.0  # the ends of the little axis of a ratio, and one over it
 
 @dataclass(frozen=True)
 class Point:
-    """A workload in a roofline: flops per byte, and flop/s of its best kernel with interval."""
+    """A workload in a roofline plot: ``intensity`` in flops per byte, and flop/s of its best kernel (``low`` to
+    ``high``) and of the default one.
+    """
 
     name: str
     intensity: float
@@ -33,7 +35,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Roof:
-    """A device's peak flop/s and bytes/s, with their source."""
+    """A device's peak rates in flop/s and bytes/s; ``said`` names their source."""
 
     flops: float
     bytes_s: float
@@ -41,13 +43,13 @@ class Roof:
     measured: bool = True
 
     def at(self, intensity: float) -> tuple[float, str]:
-        """(maximum flop/s at ``intensity`` flops per byte, the limiting resource)."""
+        """(maximum flop/s at ``intensity`` flops per byte, "memory" or "arithmetic" for the limiting resource)."""
         moving = self.bytes_s * intensity
         return min(moving, self.flops), "memory" if moving < self.flops else "arithmetic"
 
 
 def roofline(points: Sequence[Point], roof: Roof | None) -> Html:
-    """SVG roofline: flop/s over flops per byte of each workload's best and default."""
+    """SVG roofline plot: flop/s over flops per byte, for each workload's best and default kernel."""
     rates = [r for p in points for r in (p.best, p.default) if r]
     left, right = min(p.intensity for p in points) / 4, max(p.intensity for p in points) * 4
     low, high = min(rates) / 3, max(rates) * 3
@@ -98,7 +100,7 @@ def _roof(axes: Axes, roof: Roof, knee: float) -> str:
 
 
 def importances(found: Sequence[Importance]) -> Html:
-    """SVG bars of each knob's explained share of log-time variance, with intervals."""
+    """SVG bars, one per knob: its share of the variance of log time, with an interval."""
     shown = list(found)[:MOST_KNOBS]
     left, row, top = 190, 19, 22
     bottom = top + row * len(shown)
@@ -129,7 +131,8 @@ def parallel(
 ) -> Html:
     """SVG parallel coordinates: one line per configuration across its knobs, faster ones stronger, the best marked.
 
-    trials: valid ones; places: their indices for ``told``, the tooltip function; best: id of the marked one
+    trials: valid ones;  places: their indices, for ``told``;  best: id of the trial to mark
+    told:   function from an index to its tooltip;  most: number of lines
     """
     names = knobs(trials)[:MOST_KNOBS]
     values = [levels(trials, name) for name in names]
@@ -169,7 +172,7 @@ def _strong(rank: int, kept: Sequence[int]) -> str:
 
 
 def ratio_bar(ratio: Ratio) -> Html:
-    """SVG of a ratio with interval on a small log axis around 1."""
+    """SVG of a ratio with its interval on a small log axis around 1."""
     scale = Scale("", 1 / RATIO_AXIS_END, RATIO_AXIS_END, logarithmic=True)
     width, height = 130, 16
 
@@ -190,11 +193,11 @@ def ratio_bar(ratio: Ratio) -> Html:
 
 
 def word(value: object) -> str:
-    """Text of a knob's value, as in ``tile=8``."""
+    """Text of a knob's value without blanks, as in ``tile=8``."""
     return str(value).replace(" ", "")
 
 
 def short(text: str, most: int = LABEL_CHARACTERS) -> str:
-    """``text`` shortened to a label."""
+    """``text`` cut to ``most`` characters, control characters as escapes."""
     text = printable(text)
     return text if len(text) <= most else text[: most - 1] + "…"

@@ -30,7 +30,7 @@ Put = Callable[[str, str], object]
 
 
 class Single:
-    """State of one workload's run, fed by callbacks."""
+    """State of one workload's tuning run, fed by the run's callbacks, and its text and HTML."""
 
     def __init__(self, work: Work, spec: RunSpec) -> None:
         self.title, self.device, self.failed = work.title, "", ""
@@ -38,25 +38,25 @@ class Single:
         self.seconds: list[float | None] = []
 
     def on_start(self, device: Mapping[str, object], spaces: Mapping[str, object], reused: int) -> None:
-        """Note the device and the number of reused results."""
+        """Store the device and the number of reused results."""
         self.device = str(device.get("name", ""))
         self.state.start(device, reused)
 
     def on_peer(self, peer: Mapping[str, object]) -> None:
-        """Note the library's time."""
+        """Store the library's time."""
         self.state.hear(peer)
 
     def on_trial(self, record: Record) -> None:
-        """Note a trial."""
+        """Add a trial to the state."""
         self.state.add(record)
         self.seconds.append(record.steady_s if record.status == "ok" else None)
 
     def line(self, elapsed_s: float) -> str:
-        """Progress line."""
+        """One line of text on the progress after ``elapsed_s`` seconds."""
         return line(self.state, elapsed_s)
 
     def html(self, elapsed_s: float) -> Html:
-        """HTML table and curve of the best time."""
+        """HTML card with a table of the state and a curve of the best time."""
         s, left = self.state, eta(self.state, elapsed_s)
         best = ratio = None
         if s.best is not None:
@@ -77,22 +77,22 @@ class Single:
 
 
 class Several:
-    """State of a run over several shapes, fed by callbacks."""
+    """State of a tuning run over several shapes, fed by the run's callbacks, and its text and HTML."""
 
     def __init__(self, works: Sequence[Work], weights: Sequence[float], spec: RunSpec) -> None:
         self.title = works[0].name
         self.state = SetProgress({w.title: x for w, x in zip(works, weights, strict=True)}, spec.budget_s)
 
     def on_trial(self, record: Record) -> None:
-        """Note a trial of any shape."""
+        """Add a trial of any shape to the state."""
         self.state.add(record)
 
     def line(self, elapsed_s: float) -> str:
-        """Progress line."""
+        """One line of text on the progress after ``elapsed_s`` seconds."""
         return set_line(self.state, elapsed_s)
 
     def html(self, elapsed_s: float) -> Html:
-        """HTML table."""
+        """HTML card with a table of the state."""
         s = self.state
         rows = {
             "elapsed": _elapsed(elapsed_s, None if s.budget_s is None else max(0.0, s.budget_s - elapsed_s)),
@@ -108,7 +108,7 @@ def _elapsed(elapsed_s: float, left_s: float | None) -> str:
 
 
 class LiveCell:
-    """Thread that refreshes a notebook display from ``heard`` until closed."""
+    """Context manager that refreshes a notebook display with the state ``heard``, in a thread, until it is closed."""
 
     def __init__(self, heard: Single | Several, put: Put, clock: Callable[[], float] = time.monotonic) -> None:
         self.heard, self.put, self.clock = heard, put, clock
@@ -116,7 +116,7 @@ class LiveCell:
         self._thread = threading.Thread(target=contextvars.copy_context().run, args=(self._run,), daemon=True)
 
     def listening(self, spec: RunSpec) -> RunSpec:
-        """``spec`` with callbacks that also feed this cell."""
+        """Copy of ``spec`` whose callbacks also update this cell's state."""
         heard: dict[str, Any] = {}
         for name in ("on_start", "on_peer", "on_trial"):
             if (mine := getattr(self.heard, name, None)) is not None:
@@ -154,7 +154,7 @@ class LiveCell:
 
 
 def watched(heard: Single | Several, spec: RunSpec, run: Callable[[RunSpec], T]) -> T:
-    """Result of ``run``; in a notebook, with a live cell that finally shows the result."""
+    """Return ``run(spec)``; in a notebook, a live cell shows the progress meanwhile, and at the end the result."""
     put = screen() if spec.live else None
     if put is None:
         return run(spec)
@@ -166,14 +166,14 @@ def watched(heard: Single | Several, spec: RunSpec, run: Callable[[RunSpec], T])
 
 
 def _notebook() -> Any:
-    """IPython's shell in a notebook, else None; does not import IPython."""
+    """The IPython shell if this process is a notebook's kernel, else None; does not import IPython."""
     ipython = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
     return shell if hasattr(shell, "kernel") else None
 
 
 def screen() -> Put | None:
-    """Function that updates one display of the running cell; None outside notebooks."""
+    """Function ``put(html, text)`` that updates one display of the running notebook cell; None outside notebooks."""
     if _notebook() is None:
         return None
     handle = import_module("IPython.display").display({"text/plain": ""}, raw=True, display_id=True)
@@ -195,7 +195,7 @@ def _stay(outcome: Any, put: Put) -> None:
 
 
 def give_way(x: object) -> None:
-    """Clear the live cell of ``x`` if the user's cell displays ``x`` itself."""
+    """Clear the live display of the result ``x`` if the user's cell displays ``x`` itself, so that it is shown once."""
     shell = _notebook()
     for shown, count, put in _stays:
         if shown() is x and shell is not None and shell.execution_count == count:

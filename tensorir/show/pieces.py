@@ -13,36 +13,36 @@ from tensorir.errors import printable
 
 
 class Html(str):
-    """A string of HTML markup."""
+    """A string that is HTML markup, inserted without escaping."""
 
     __slots__ = ()
 
 
 def html(x: object) -> Html:
-    """``x`` as Html, escaped unless it is Html already."""
+    """``x`` as markup: its text escaped, unless it is Html already."""
     return x if isinstance(x, Html) else Html(escaped(str(x)))
 
 
 def escaped(text: str) -> str:
-    """``text`` HTML-escaped, control characters spelled out."""
+    """``text`` HTML-escaped, with control characters as visible escapes."""
     return escape(printable(text.expandtabs()))
 
 
 @functools.cache
 def style(*more: str) -> Html:
-    """Stylesheet element, embedded in each card, plus the named further ones."""
+    """Stylesheet element: the style of cards and the files ``more`` of this folder."""
     text = "".join(file(name) for name in ("style.css", *more))
     small = re.sub(r"/[*].*?[*]/|\n *", "", text)
     return Html(f"<style>{small}</style>")
 
 
 def file(name: str) -> str:
-    """Text of a file in this folder."""
+    """Text of the file ``name`` in this folder."""
     return files("tensorir.show").joinpath(name).read_text(encoding="utf-8")
 
 
 def card(kind: str, title: object, *parts: object) -> Html:
-    """HTML card with a one-line header."""
+    """HTML card: a one-line header with ``kind`` in bold and ``title``, then ``parts``."""
     head = f'<div class="tir-head"><b>{html(kind)}</b>{html(title)}</div>'
     return Html(f'<div class="tir">{style()}{head}{"".join(map(html, parts))}</div>')
 
@@ -53,29 +53,29 @@ def code(text: object) -> Html:
 
 
 def dim(text: object) -> Html:
-    """De-emphasized text."""
+    """HTML of ``text``, de-emphasized."""
     return coloured(text, "dim")
 
 
 def coloured(text: object, colour: str) -> Html:
-    """Text in a stylesheet colour."""
+    """HTML of ``text`` in the colour that the stylesheet calls ``colour``."""
     return Html(f'<span class="tir-{colour}">{html(text)}</span>')
 
 
 def joined(parts: Iterable[object], between: str = ", ") -> Html:
-    """HTML pieces joined by ``between``."""
+    """HTML of ``parts`` joined by the text ``between``."""
     return Html(escaped(between).join(map(html, parts)))
 
 
 def table(rows: Mapping[str, object]) -> Html:
-    """Two-column table; empty values are omitted."""
+    """HTML table of (name, value) rows; rows with None or "" are left out."""
     kept = {name: v for name, v in rows.items() if v is not None and v != ""}
     cells = "".join(f"<tr><th>{html(name)}</th><td>{html(v)}</td></tr>" for name, v in kept.items())
     return Html(f"<table>{cells}</table>" if kept else "")
 
 
 def grid(header: Sequence[str], rows: Iterable[Sequence[object]]) -> Html:
-    """Table with a header row; numbers right-aligned."""
+    """HTML table with a header row, numbers right-aligned; "" without rows."""
 
     def cell(value: Any) -> str:
         kind = ' class="tir-number"' if isinstance(value, int | float) else ""
@@ -87,17 +87,17 @@ def grid(header: Sequence[str], rows: Iterable[Sequence[object]]) -> Html:
 
 
 def wide(body: Html) -> Html:
-    """Horizontally scrollable box."""
+    """HTML of a horizontally scrollable box around ``body``."""
     return Html(f'<div class="tir-table">{body}</div>' if body else "")
 
 
 def fold(title: object, body: object) -> Html:
-    """HTML of a collapsible section."""
+    """HTML of a collapsed section with ``title`` that unfolds to ``body``; "" for an empty body."""
     return Html(f'<details class="tir-fold"><summary>{html(title)}</summary>{html(body)}</details>' if body else "")
 
 
 def pre(text: object) -> Html:
-    """Preformatted text."""
+    """HTML of preformatted text; "" for an empty text."""
     return Html(f"<pre>{html(text)}</pre>" if text else "")
 
 
@@ -113,12 +113,12 @@ _BOUND = {"block": "block", "thread": "thread", "vectorize": "vector", "unroll":
 
 
 def source(text: str) -> Html:
-    """Kernel text with syntax colours."""
+    """HTML of a kernel's text with syntax colours."""
     return _coloured(text, _C)
 
 
 def words(text: str) -> Html:
-    """Loop tree, steps or expressions with syntax colours."""
+    """HTML of a loop tree, steps or expressions with syntax colours."""
     return _coloured(text, _TREE)
 
 
@@ -138,7 +138,7 @@ def _coloured(text: str, pattern: re.Pattern[str]) -> Html:
 
 
 def changes(text: str) -> Html:
-    """Unified diff with added and removed lines coloured."""
+    """HTML of a unified diff with added and removed lines coloured."""
     kinds = {"+": "add", "-": "gone", "@": "dim"}
     lines = [x for x in text.splitlines() if x.strip() not in ("---", "+++")]  # of files that have no names
     return joined((coloured(x, kinds[x[0]]) if x[:1] in kinds else x for x in lines), "\n")
