@@ -39,7 +39,7 @@ static __device__ __forceinline__ void {name}(void *row, const void *s_) {{
 
 
 def stmatrix(kind: str, rows: tuple[int, ...], order: str) -> Intrin:
-    r"""The stmatrix instruction: stores ``rows`` x 16 accumulators, converted to 16 bits, from registers to shared memory.
+    r"""The stmatrix instruction: stores ``rows`` x 16 accumulators, converted to 16 bits, to shared memory.
 
     rows:  (16,) of a warp, (64,) of a warpgroup, or two dimensions of pixels
     order: "n" if the tile is stored by rows, "t" if by columns, (16, \*rows)
