@@ -120,7 +120,7 @@ def _evaluated(outputs: Sequence[Tensor], reference: Callable[..., Any] | None, 
 
 
 def _by_bits(array: Any) -> bool:
-    """True if NumPy lacks the array's dtype (bfloat16 and types of 8 bits), so that files and comparisons use its bits."""
+    """True if NumPy lacks the array's dtype (bfloat16, 8-bit floats): files and comparisons use its bits."""
     return from_numpy(array.dtype.name) in WIDENED and array.dtype != np.float16
 
 
