@@ -159,8 +159,9 @@ class Group:
         return math.prod(_values(f, c, sizes) for f, c in zip(self.forms, self.constants, strict=True))
 
     def shared(self, terms: Mapping[Var, int], var: Var, count: int = 2) -> bool:
-        """True if ``count`` neighbouring iterations of ``var`` read common elements, each iteration running over
-        ``terms``.
+        """True if ``count`` neighbouring iterations of ``var`` read common elements.
+
+        terms: {axis: iterations} that run within each iteration of ``var``
         """
         return self.places({**terms, var: count}) < count * self.places(terms)
 

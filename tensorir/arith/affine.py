@@ -50,12 +50,12 @@ def _multiples(form: Linear, fact: Linear) -> set[int]:
 class Arith:
     """Facts at one point of a program: variable ranges and conditions that hold; derives bounds and proofs.
 
-    ranges: variable -> inclusive bounds
+    ranges: {variable: inclusive bounds}
     facts:  linear forms known to be <= 0
     tight:  tighter bounds of variables, derived from the facts
     known:  other conditions that hold, by structure (comparisons of data)
     near:   tighter bounds of loaded data, derived from comparisons
-    elements: bounds of an array's elements, if known
+    elements: function from an array to the bounds of its elements; None: unknown
     """
 
     elements: Callable[[Buffer], Interval] | None = None

@@ -15,7 +15,9 @@ E = TypeVar("E", bound=Expr)
 
 
 def conditional_loads(root: Node, given: Conditions = ()) -> Iterator[tuple[Load, Conditions]]:
-    """Yield (load, conditions) for every load under ``root``; see ``conditional``."""
+    """Yield (load, conditions) for every load under ``root``: conditions that hold wherever it is evaluated, ``given``
+    among them.
+    """
     return conditional(root, Load, given)
 
 

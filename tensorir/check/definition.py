@@ -55,12 +55,13 @@ _told: dict[tuple[Key, Key, float | None], str] = {}
 def differs_as_class(
     definition: Sequence[Tensor], outputs: Sequence[Tensor], most: float | None = None, key: Key | None = None
 ) -> str:
-    """Return ``differs(definition, outputs, most=most)``, cached in this process by the structure of both, names
-    ignored.
+    """Describe in words how ``outputs`` differ from ``definition``, as ``differs`` does; "" if no difference was found.
+    Results are cached in this process by the structure of both declarations, names ignored.
 
     Configurations of a template usually change loops only, so that they share an entry.
 
-    key: ``key_of(definition)``; None: computed here
+    most: allowed error relative to the largest result, for ``outputs`` that approximate
+    key:  ``key_of(definition)``; None: computed here
     """
     wanted = (key_of(definition) if key is None else key, key_of(outputs), most)
     if wanted not in _told:

@@ -163,8 +163,8 @@ def _finite_ones(outputs: tuple[Tensor, ...], conditions: Sequence[Expr], seed: 
 
 
 def with_other_sizes(outputs: tuple[Tensor, ...], arrays: list[np.ndarray]) -> Iterator[list[np.ndarray]]:
-    """Yield copies of ``arrays`` with floats scaled: to multiples of 1/16 (``erf`` or ``exp`` of integers is nearly 0,
-    1 or the argument); for outputs of float16-like types also to denormals and to overflow.
+    """Yield copies of ``arrays`` with floats scaled by 1/16, as ``erf`` or ``exp`` of integers is nearly 0, 1 or the
+    argument; for outputs of float16-like types also to denormals and nearly to overflow.
     """
     calls = any(c.fn not in EXACT_CALLS for op in computes_of(outputs) for b in op.bodies for c in find(b, Call))
     given = arguments_of(outputs)

@@ -117,8 +117,8 @@ def _scanned(op: Compute) -> set[Var]:
 def awkward_shapes(s: BaseSchedule) -> list[dict[Var, int]]:
     """[{axis: extent}] for tests: each tile size and its neighbours (+1, -1), 1, a prime; small enough to interpret.
 
-    All axes vary at once, so that few shapes cover every class of tail; the first two shapes have different extents on
-    different axes.
+    All axes vary at once, so that few shapes cover every class of tail. Two of the shapes have a different extent on
+    each axis.
     """
     least = _least_extents(s)
     axes = {name: (v, most(as_expr(n))) for name, (v, n) in axes_of(s.began_with).items() if v in least}
@@ -416,10 +416,12 @@ def compare_in_turn(
     module: Module, outputs: Sequence[Tensor], numbers: Numbers, seed: int, most: float | None = None,
     ordered: bool = False,
 ) -> tuple[Problem | None, Numbers]:  # fmt: skip
-    """``compare_module`` in the prime field, then in other numbers if a difference may come from the field: whole
-    numbers for comparisons; doubles for rounding and approximation. Returns the problem and the numbers used last.
+    """Interpret lowered kernels and compare with ``outputs``: in the prime field, then in other numbers if a difference
+    may come from the field (whole numbers for comparisons; doubles for rounding and approximation). Returns (first
+    Problem or None, numbers used last).
 
-    ordered: the steps rely on the order of real numbers (``rolled_extremes``)
+    most:    allowed error in doubles relative to the largest result, if the kernels approximate
+    ordered: True if the steps rely on the order of real numbers (``rolled_extremes``)
     """
     problem = compare_module(module, outputs, numbers, seed, most)
     if problem is None or problem.code != "check.not-equal" or type(numbers) is Doubles:
@@ -436,8 +438,8 @@ def compare_in_turn(
 
 
 def _in_whole_numbers(module: Module, outputs: Sequence[Tensor], seed: int) -> tuple[Problem | None, Numbers] | None:
-    """``compare_module`` on the largest integers computed without rounding, then on the smallest: (Problem or None,
-    numbers used). None if even the smallest integers are rounded.
+    """Interpret lowered kernels and compare with ``outputs`` on the largest integers computed without rounding, then on
+    the smallest: (first Problem or None, numbers used). None if even the smallest integers are rounded.
     """
     for size in INPUT_SIZES:
         numbers = Whole(size)

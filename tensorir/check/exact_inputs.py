@@ -107,8 +107,8 @@ def longest_sum(outputs: Sequence[Tensor]) -> int:
 
 
 def _thin(x: np.ndarray, terms: int, seed: int) -> np.ndarray:
-    """Copy of ``x``, mostly zeroed so that a few of ``terms`` products are nonzero; 0 at both ends of axes longer than
-    3.
+    """Copy of ``x``, mostly zeroed so that a few of ``terms`` products are nonzero; 0 at both ends of axes with four
+    elements or more.
     """
     rng = np.random.default_rng(seed)
     x = np.clip(x.astype(np.float64), -2, 2).astype(x.dtype) if terms > 4 else x
@@ -209,8 +209,8 @@ def all_finite(arrays: Sequence[np.ndarray]) -> bool:
 
 
 def _whole(rng: np.random.Generator, like: np.ndarray, most: int) -> np.ndarray:
-    """Random integers from ``-most`` to ``most`` in the shape and dtype of ``like``; integer arrays wider than a byte,
-    usable as lengths, keep half of their elements.
+    """Random integers from ``-most`` (0 for unsigned types) to ``most`` in the shape and dtype of ``like``; integer
+    arrays wider than a byte, usable as lengths, keep half of their elements.
     """
     kind = np.dtype(like.dtype)
     if kind.kind in "iu":

@@ -201,7 +201,7 @@ def on_device(s: Any, seed: int = 0, device: object = None, limit_s: float | Non
 
 
 def _on_device_at_dims(s: Any, seed: int, device: object, limit_s: float | None) -> Verdict:
-    """``on_device`` at several values of symbolic dims."""
+    """Verdict on runs of ``s`` on a device at several values of its symbolic dims, compared with the declarations."""
     found, shown = Verdict((), (), "not run"), list[str]()
     for n, extents in enumerate(awkward_shapes(s)):
         at = schedule_at(s, dim_values(s.began_with, extents))
@@ -300,7 +300,7 @@ def other_bits(
 
 
 def _emulate(*args: Any, **options: Any) -> Emulated:
-    """Forward to ``emulate.emulate``, imported on first use."""
+    """Outcome of ``emulate.emulate(*args, **options)``, imported on first use."""
     from tensorir.check.emulate import emulate
 
     return emulate(*args, **options)

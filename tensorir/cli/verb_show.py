@@ -128,7 +128,9 @@ def _on_device(source: Source, device: str | None) -> dict[str, Any]:
 
 
 def _put(s: Schedule, document: dict[str, Any], parts: tuple[str, ...], resources: Any, sass: str, table: str) -> None:
-    """Print the parts named in ``parts``, separated by empty lines; all usual ones if it is empty."""
+    """Print the parts named in ``parts``, separated by empty lines. If it is empty: resources and machine code if these
+    were asked for, else heading, loop tree and source.
+    """
     only = list(dict.fromkeys(parts)) or [*(["resources"] if resources else []), *(["sass"] if sass else [])]
     resources = {k: v for k, v in (resources or {}).items() if k != "kernels"}
     about = "\n".join(f"{k:13} {plainly(v)}" for k, v in resources.items())

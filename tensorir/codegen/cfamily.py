@@ -79,7 +79,7 @@ def emit(module: Module, target: Target, notes: Sequence[str] = (), gathers: Seq
     """Return the Source of a lowered program: its text, parameters and launches. Deterministic.
 
     notes:   lines for the header comment (what is computed, the schedule)
-    gathers: checks of index arrays at launch
+    gathers: launch-time checks of index arrays, which the Source carries
     Raises LoweringError ``codegen.intrinsic`` and other ``codegen`` codes for what the language lacks.
     """
     dialect = DIALECTS[target.language]
@@ -289,7 +289,7 @@ class _KernelText:
         return lines
 
     def text(self) -> str:
-        """Complete kernel definition as text."""
+        """Complete C definition of the kernel."""
         k, d = self.k, self.d
         body = [*self._dims(), *self.stmt(k.body, 1)]
         x, y, z = k.block
@@ -493,7 +493,7 @@ class _KernelText:
         return [*out, f"{pad}}}"]
 
     def _transposed(self, found: Across, depth: int) -> list[str]:
-        """Block of lines that transposes a register tile and then runs the loop that reads its columns."""
+        """Lines of a C block that transposes a register tile and then runs the loop that reads the tile's columns."""
         outer, pad, columns = INDENT * depth, INDENT * (depth + 1), found.made()
         address, name = self.expr.address, self.names.buffer(columns)
         side, function = found.side, f"tir_transpose_{found.side}x{found.side}"

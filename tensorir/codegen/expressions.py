@@ -456,7 +456,9 @@ class Expressions:
         return _WORDS[lanes * DTYPES[dtype].bits // 8]
 
     def vector_type(self, dtype: str, lanes: int) -> str:
-        """C vector type such as ``float4``; the scalar type for 1 lane."""
+        """C type of a vector, such as ``float4``; the scalar type for 1 lane. CUDA gets an integer type of the same
+        size if it has no such vector.
+        """
         if word := self.word(dtype, lanes):
             return word
         kind = c_type(dtype, self.d)

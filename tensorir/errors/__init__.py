@@ -200,7 +200,7 @@ class LaunchError(TensorIRError, ValueError):
 
 
 class LaunchTypeError(LaunchError, TypeError):
-    """An argument of the wrong type."""
+    """Raised at a launch for an argument of the wrong type."""
 
 
 class DeviceError(TensorIRError):

@@ -123,8 +123,7 @@ def answers(error: type[TensorIRError] = DeclarationError) -> Callable[[Callable
     """Return a decorator for public functions that turns Python's argument errors into ``error``.
 
     Unknown arguments get an answer from the table of habits (``argument.call``). Arguments that break validation itself
-    are
-    refused: nested too deeply (``argument.nested``), larger than memory (``argument.memory``), text not encodable
+    are refused: nested too deeply (``argument.nested``), larger than memory (``argument.memory``), text not encodable
     (``argument.text``), objects with failing special methods (``argument.raised``). Other errors pass unchanged: those
     of the user's functions, and bugs of this package.
     """

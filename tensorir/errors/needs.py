@@ -236,7 +236,9 @@ def seconds_of(value: object) -> float | None:
 
 
 def need_seconds(value: object) -> float:
-    """Seconds as ``seconds_of`` reads them; DeclarationError ``tune.time`` for anything else."""
+    """Seconds, as a float > 0, of "90s", "5m", "250ms" or a number; raises DeclarationError ``tune.time`` for anything
+    else.
+    """
     found = seconds_of(value)
     if found is None:
         raise refuse(DeclarationError, "tune.time", f"{shown(value)} is not a time", hint="90s, 5m, 1h")

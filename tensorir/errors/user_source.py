@@ -83,7 +83,9 @@ def call_of(path: list[ast.AST]) -> tuple[str, list[str]]:
 
 
 def search_of(path: list[ast.AST]) -> str | None:
-    """Correction of ``B in (A, B)`` on tensors: ``any(B is x for x in (A, B))``; for others as ``truth_of``."""
+    """Corrected code for ``B in (A, B)`` on tensors: ``any(B is x for x in (A, B))``; for other expressions the
+    correction of a truth test; None if no correction is known.
+    """
     for n in path[:2]:
         match n:
             case ast.Compare(ops=[ast.In() | ast.NotIn()], comparators=[among]):

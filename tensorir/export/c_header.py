@@ -194,7 +194,9 @@ def _typed(source: Source, called: str) -> list[str]:
 
 
 def _argument(p: Param, source: Source, called: str) -> str:
-    """C argument name of a parameter; dims are renamed to avoid clashes with arrays."""
+    """C name of the argument for a parameter, with a final "_" if it would equal ``called`` or another argument's
+    name.
+    """
     name = identifier(p.name)
     arrays = [identifier(q.name) for q in given(source) if q.role != "dim"] if p.role == "dim" else []
     return f"{name}_" if name in ("call", "buffers", called, *arrays) else name

@@ -129,6 +129,6 @@ def _row(n: int, p: Mapping[str, Any], limit: int) -> str:
 
 
 def _string(text: str) -> str:
-    """A C string literal."""
+    """C string literal, quotes included, with the UTF-8 bytes of ``text``."""
     plain = "".join(chr(b) if 32 <= b < 127 and chr(b) not in '"\\?' else f"\\{b:03o}" for b in text.encode())
     return f'"{plain}"'

@@ -261,7 +261,9 @@ def _head(name: str, to: Sequence[str], called: OperatorName) -> dict[str, Any]:
 
 
 class _Evidence:
-    """Function from a tolerance to the self-test's expected results, computed once per tolerance."""
+    """The self-test's expected results by tolerance (``of``, ``whole``), computed once per tolerance, and their
+    files.
+    """
 
     def __init__(self, part: ExportProgram, label: str = "", share: int = 1, sources: Sequence[Source] = ()) -> None:
         self.part, self.label, self.share = part, label, share

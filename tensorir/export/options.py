@@ -118,8 +118,8 @@ def programs(
 
 
 def _again(part: ExportProgram, language: str, needed_by: str, to: Sequence[str]) -> ExportProgram:
-    """``part`` lowered for another language. If that is C and all destinations accept it, a GPU program is launched by
-    a C host program instead.
+    """``part`` lowered for ``language``. For C, a program for a GPU, or one that cannot be lowered to C, is launched by
+    a C host program instead if all destinations accept that.
 
     needed_by: destination named in errors
     """

@@ -70,8 +70,8 @@ def calls_of(outputs: Sequence[Tensor]) -> list[Call]:
 
 
 def terms_of(op: Compute, body: Expr) -> int:
-    """Number of reduction terms that ``body`` of ``op`` combines over all its elements, at the largest dims; for bodies
-    without reduction, and scans, the number of elements.
+    """Number of reduction terms that ``body`` of ``op`` combines over all its elements, at the largest dims. Without
+    reduction, and for scans: the number of elements; for scatters: of elements and terms.
     """
     elements = math.prod(_largest(op.extents))
     if not isinstance(body, Reduce) or isinstance(body.part, Prefix):  # a scan has as many terms as elements

@@ -89,7 +89,7 @@ class Lifts:
 def _apart(k: KernelLike, alone: bool) -> DistinctCells:
     """Test of a kernel's loops for iterations with distinct elements, made once per kernel.
 
-    alone: as for ``DistinctCells``
+    alone: True if blocks have one thread, whose shared memory is private
     """
     return DistinctCells(k.axes, k.body, alone)
 
@@ -97,7 +97,7 @@ def _apart(k: KernelLike, alone: bool) -> DistinctCells:
 def _one_store(s: Loop, arith: Arith, exact: Callable[[str], bool], most: int) -> Lift | None:
     """The Lift of a nest with a single store (and loops, guards, prefetches); None for other nests.
 
-    most: largest number of iterations
+    most: largest number of iterations of a nest that sums
     Elements are distinct if loop (and vector) strides form a mixed radix; the value may read the same buffer only at
     the stored element.
     """

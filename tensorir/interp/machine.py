@@ -322,7 +322,9 @@ class _Operand:
         self.cells.values.reshape(-1, self.cells.size)[warps] = 0
 
     def round(self, f: Frame, warps: np.ndarray, how: Rounding | None = None) -> None:
-        """Round the tiles of ``warps`` to the operand's dtype, or by ``how``, as the instruction does."""
+        """Round in place the tiles of ``warps``: to the operand's dtype, or by the function ``how``, as the instruction
+        rounds its operands.
+        """
         tile, kind = self._tile(f, warps), self.buffer.dtype
         old = self.cells.values[tile]
         self.cells.values[tile] = self.numbers.cast(old, "float64", kind) if how is None else how(old)

@@ -52,7 +52,7 @@ def column_limits(outputs: Sequence[Tensor]) -> dict[Tensor, list[tuple[tuple[sl
 
 
 def _apart(parts: Sequence[Part]) -> bool:
-    """True if any two parts are disjoint in some dimension."""
+    """True if each part is disjoint from every other one in some dimension."""
     return all(
         any(p and q and set(range(*p)).isdisjoint(range(*q)) for p, q in zip(one, other, strict=True))
         for n, one in enumerate(parts)
@@ -125,7 +125,7 @@ def masked_gathers(outputs: Sequence[Tensor]) -> set[Tensor]:
 
 
 def masked_range(limit: int) -> tuple[int, int]:
-    """(lowest, highest) test value for an index tensor whose values the declaration maps into 0 … ``limit - 1``."""
+    """(lowest test value, highest + 1) for an index tensor whose values the declaration maps into 0 … ``limit - 1``."""
     return -limit - 1, 2 * limit + 2
 
 

@@ -249,7 +249,7 @@ class Intrin:
         return next((need for need in self.needs if not target.has(need)), None)
 
     def inline(self, regions: tuple[Region, ...]) -> Stmt:
-        """What a call on ``regions``, one per operand, computes, as loops around a Store.
+        """Loops around a Store that compute a call of the instruction on ``regions``, one region per operand.
 
         Regions have one index per dimension, as in a schedule, or one flattened index with strides.
         """

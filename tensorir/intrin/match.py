@@ -215,8 +215,8 @@ class _Unify:
             raise NoMatch(f"{tile.name} would stand for two tiles, of {old.buffer.name} and {buffer.name}")
 
     def _box(self, tile: Buffer, want: tuple[Expr, ...], buffer: Buffer, have: tuple[Expr, ...]) -> None:
-        """As ``access``, for an operand copied by TMA, whose dimensions may be any dimensions of the array, in
-        order.
+        """Match ``buffer[have]`` with ``tile[want]`` and record the region of the operand ``tile``, one copied by TMA,
+        whose dimensions may be any dimensions of the array, in order. Raises NoMatch.
         """
         if tile.dtype != buffer.dtype:
             raise NoMatch(f"{tile.name} of {self.intrin.name} is {tile.dtype}, {buffer.name} is {buffer.dtype}")
@@ -309,7 +309,7 @@ def padded(e: Expr) -> Load | None:
 
 
 def _read(index: Expr) -> Expr:
-    """``index`` without integer conversion if it is loaded from memory."""
+    """The loaded value of an ``index`` that is an integer conversion of one; else ``index`` itself."""
     if isinstance(index, Cast) and isinstance(index.a, Load | Select) and DTYPES[index.a.dtype].bits <= 32:
         return index.a
     return index
@@ -430,8 +430,11 @@ class _Side:
 
 def _walk(tile: Sequence[int], buffer: Buffer, forms: Sequence[Linear], row: Var, taps: frozenset[Var] | None,
           arith: Arith) -> Region:  # fmt: skip
-    """As ``through_image``, with ``taps`` as the variables of the offset common to a tile's pixels; None: all variables
-    except ``row``.
+    """Region of an im2col copy, given the variables that make up the offset common to a tile's pixels.
+
+    forms: image indices;  row: variable over the tile's pixels;  taps: variables of the offset; None: all except
+           ``row``
+    Raises NoPixels.
     """
     image, high, wide = forms[0], *(_side(form, buffer, row, taps, arith) for form in forms[1:3])
     count = high.count
