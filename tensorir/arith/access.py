@@ -177,7 +177,9 @@ class Group:
         return [slope(index, var) for index in self.load.index]
 
     def step(self, var: Var) -> int | None:
-        """Distance in elements of the row-major array if ``var`` increases by 1; None if it is not constant."""
+        """Distance in memory, in elements of the row-major array, between the accesses of neighbouring iterations of
+        ``var``; None if it is not constant.
+        """
         pitch, total = 1, 0
         for found, extent in zip(reversed(self.slopes(var)), reversed(self.load.buffer.shape), strict=True):
             if found is None:

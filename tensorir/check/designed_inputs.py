@@ -270,8 +270,8 @@ def with_any_integers(
     outputs: tuple[Tensor, ...], arrays: Sequence[np.ndarray], free: Sequence[bool], seed: int
 ) -> list[np.ndarray] | None:
     """Copy of ``arrays`` with random integers of all bits in half of the elements and type limits in some, so that
-    arithmetic wraps around. None without integer inputs, or if bits are read by the declaration (inputs already have
-    all bits then).
+    arithmetic wraps around. None without integer inputs, if results would depend on rounding, or if bits are read by
+    the declaration (inputs already have all bits then).
     """
     rng = np.random.default_rng(seed)
     wide = [f and DTYPES[a.dtype].kind in "iu" for a, f in zip(arguments_of(outputs), free, strict=True)]
@@ -312,9 +312,9 @@ def with_too_large_floats(outputs: tuple[Tensor, ...], arrays: Sequence[np.ndarr
 
 def with_no_numbers(outputs: tuple[Tensor, ...], arrays: Sequence[np.ndarray], seed: int) -> Iterator[list[np.ndarray]]:
     """Yield copies of ``arrays``: with some NaNs, if the declaration compares floats or takes minima or maxima; all
-    infinite, if it reduces by min or max, to test initial values.
+    infinite, if it reduces by min or max and has no sums, rounded functions or comparisons, to test initial values.
 
-    Yields nothing with a user's combiner, which may be associative for finite numbers only.
+    Yields nothing for integer results, or with a user's combiner, which may be associative for finite numbers only.
     """
     bodies = [b for op in computes_of(outputs) for b in op.bodies]
     if any(r.combiner.name not in (*BUILT_IN, "set") for b in bodies for r in find(b, Reduce)):

@@ -238,7 +238,7 @@ def _least_of(
     outputs: tuple[Tensor, ...], steps: str, algorithms: tuple[Algorithm, ...], target: Target
 ) -> tuple[tuple[Var, int], ...]:
     """Pairs (axis, least extent) for the axes of ``outputs``: extents on which ``steps`` (a JSON trace) replay; found
-    by bisection and cached.
+    by bisection and cached. Axes on which the trace does not replay with one more element are left out.
     """
 
     def takes(axis: Var, extent: int) -> bool:
@@ -665,8 +665,8 @@ def _joined(steps: Trace) -> Iterable[tuple[str, str, Sequence[str]]]:
 
 
 def _shared(tile: int, extents: Sequence[int], more: int) -> list[int]:
-    """New extents, one per axis and at most the given one, whose product exceeds ``tile`` by about ``more``; the last
-    two axes grow.
+    """New extents, one per axis and at most the given one, whose product slightly exceeds ``tile``; for a single axis
+    by ``more``. Mainly the last two axes grow.
     """
     if len(extents) == 1:
         return [min(extents[0], tile + more)]

@@ -155,7 +155,8 @@ def larger(
 
 def longest(outputs: tuple[Tensor, ...], source: Source, arrays: list[np.ndarray], seed: int, turn: int) -> TextRun:
     """A test run for instructions that round operands: one operand has more significand bits than they keep, the others
-    are sparse. tf32 keeps 11 bits (``TextRun.read`` holds the rounded values); 3xtf32 keeps 21, with exact results.
+    are sparse. tf32 keeps 11 bits (``TextRun.read`` holds the rounded values); 3xtf32 keeps 21, with exact results. If
+    no such inputs are found, the run has ``arrays`` unchanged.
 
     turn: number of the run; selects the operand with many bits
     """

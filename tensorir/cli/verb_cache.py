@@ -89,8 +89,8 @@ def export_pack(
             compiled, checked and in the cache. None: only kernels in the cache are packed
     device: name of the device to load on
 
-    Returns {"records": number, "artifacts": number, "bytes": size, "without": {title: reason why it has no kernel}}.
-    Raises PackError, LogError, and NotTuned if there are no records to pack.
+    Returns {"file": ``path``, "records": number, "artifacts": number of kernels, "bytes": size of the file, "without":
+    {title: reason why it has no kernel}}. Raises PackError, LogError, and NotTuned if there are no records to pack.
     """
     records: dict[str, list[Record]] = {}
     for record in LogReader(log).records():
@@ -166,8 +166,9 @@ def import_pack(path: str | os.PathLike[str], log: str) -> Json:
     """Verify a packed log as a whole, then put its kernels into the artifact cache and its records below ``log``.
 
     Entries that the cache has already stay. Returns {"records": number, "artifacts": number, "known": number of
-    artifacts that the cache had already, "devices": list}: for each device of the pack its name and driver, numbers of
-    records and kernels, and ``here``, True if this machine has it (kernels of other devices are kept and not used).
+    artifacts that the cache had already, "files": names of the log files written, "devices": list}: for each device of
+    the pack its name and driver, numbers of records and kernels, and ``here``, True if this machine has it (kernels of
+    other devices are kept and not used).
 
     Raises PackError and LogError; a refused pack changes nothing.
     """

@@ -567,10 +567,11 @@ class Expressions:
         return f"{name}({', '.join(ends)}{there})"
 
     def vector_access(self, b: Buffer, i: Ramp, *, const: bool) -> str:
-        """C lvalue of a vector in memory: through an aligned pointer if alignment is proved, else through an unaligned
-        type.
+        """C text of a vector in memory, an lvalue in CUDA and for CPUs: through an aligned pointer if alignment is
+        proved, else through an unaligned type or ``vloadN(…)``.
 
-        Raises LoweringError ``codegen.vector-storage`` for types without vector loads. const: the pointer is to const
+        Raises LoweringError: ``codegen.vector-storage`` for types without vector loads, ``codegen.unaligned-vector`` if
+        CUDA would need an unaligned access. const: the pointer is to const
         """
         if (b.dtype in WIDENED and self.d.family != "cuda") or b.dtype == "bool":
             raise LoweringError(Problem("codegen.vector-storage", f"{b.name} is {b.dtype}: it has no vector loads yet",

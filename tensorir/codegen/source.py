@@ -117,7 +117,8 @@ def _slice_text(part: Sequence[int]) -> str:
 class GatherRange(Shown):
     """Launch-time check: every element of input ``param`` must satisfy ``0 <= value < limit``, as it indexes ``into``.
 
-    part: the elements that are checked: (start, stop, step) of a slice per dimension, or () for all
+    part: the elements that are checked: per dimension (start, stop, step) of a slice, or () for the whole dimension;
+          just () for all
     """
 
     param: str

@@ -91,8 +91,8 @@ def looked_up(op: Compute) -> Iterator[tuple[Load, int | Expr, str, Part]]:
 
 
 def _part(load: Load, arith: Arith) -> Part:
-    """(start, stop, step) per dimension of the smallest slices that contain all elements of a load; () if that is all
-    of the array.
+    """One (start, stop, step) per dimension, or () for a whole dimension: the smallest slices that contain all elements
+    of a load; just () if they are the whole array.
     """
     return () if not any(found := tuple(map(_slice, load.index, load.buffer.shape, repeat(arith)))) else found
 

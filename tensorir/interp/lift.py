@@ -61,8 +61,8 @@ class Lifts:
         self._apart = _apart(k, alone)  # type: ignore[arg-type]  # protocols do not say that kernels can be hashed
 
     def of(self, s: Loop, lanes: int) -> Lift | None:
-        """The largest nest from ``s`` on whose iterations may run at once, given ``lanes`` lanes outside; None: run the
-        loop in order.
+        """Plan (``Lift``) for running at once the iterations of the loop ``s`` and of loops directly inside it, up to
+        the first one that must run in order; ``lanes``: number of lanes outside. None: run ``s`` in order.
         """
         most = AT_ONCE // max(1, lanes)
         if not most:
@@ -95,7 +95,8 @@ def _apart(k: KernelLike, alone: bool) -> DistinctCells:
 
 
 def _one_store(s: Loop, arith: Arith, exact: Callable[[str], bool], most: int) -> Lift | None:
-    """The Lift of a nest with a single store (and loops, guards, prefetches); None for other nests.
+    """Plan (``Lift``) for running all iterations of a nest with a single store (and loops, guards, prefetches) at once;
+    None for other nests, or if different iterations may store to one element other than as terms of its sum.
 
     most: largest number of iterations of a nest that sums
     Elements are distinct if loop (and vector) strides form a mixed radix; the value may read the same buffer only at
