@@ -134,11 +134,11 @@ def _other_numbers(outputs: tuple[Tensor, ...], source: Source, few: list[np.nda
 def _with_plain_scalars(
     outputs: tuple[Tensor, ...], arrays: list[np.ndarray], conditions: Sequence[Expr], turn: int
 ) -> list[np.ndarray] | None:
-    """Copy of ``arrays`` with float scalars replaced cyclically by 0, 1 and 2**-12, for which kernels may have special
+    """Copy of ``arrays`` with float scalars replaced cyclically by 0, 2**-12 and 1, for which kernels may have special
     branches.
 
-    None without float scalars, with ``conditions``, or if results become infinite or NaN. turn: first of the three
-    values
+    None without float scalars, with ``conditions``, or if results become infinite or NaN. turn: number (from 0, modulo
+    3) of the value for the first scalar
     """
     which = [n for n, a in enumerate(arguments_of(outputs)) if isinstance(a, Var) and DTYPES[a.dtype].kind == "f"]
     if not which or conditions:

@@ -369,7 +369,9 @@ def _function(intrin: Intrin) -> tuple[str, str]:
 
 
 def _meaning(intrin: Intrin) -> tuple[str, str]:
-    """(C text, name) of a one-thread kernel that computes an instruction on whole tiles."""
+    """(CUDA text without ``#include`` lines, kernel name) of a one-thread kernel that computes an instruction on whole
+    tiles.
+    """
     tiles = {b: Buffer(b.name, (as_expr(math.prod(b.dims)),), b.dtype, Scope.GLOBAL) for b in intrin.operands}
 
     def region(b: Buffer) -> Region:

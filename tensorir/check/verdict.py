@@ -173,8 +173,9 @@ def _shapes(s: Any, shapes: Any) -> list[Any]:
 
 
 def on_device(s: Any, seed: int = 0, device: object = None, limit_s: float | None = None) -> Verdict:
-    """Build ``s``, run it on a device, with guard bytes around arrays, and compare with the declarations: on small
-    integers, and on sparse ones with scalars of full significand.
+    """Verdict of building ``s`` and running it on a device, with guard bytes around arrays, in comparison with the
+    declarations: on small integers, and on sparse ones with scalars of full significand; with symbolic dims, at several
+    of their values. Errors become problems of the Verdict.
 
     limit_s: seconds for the run in a separate process, for text that has not passed before
     """

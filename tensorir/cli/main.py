@@ -191,7 +191,7 @@ def _nowhere() -> bool:
 
 
 def _bug(error: Exception) -> int:
-    """Exit code 1 for an internal error, after printing it; the traceback is written to a temporary file."""
+    """Print an internal error to stderr and its traceback to a temporary file; return the exit code 1."""
     import tempfile
 
     say(f"tensorir: internal error: {type(error).__name__}: {error}"[:500])

@@ -75,7 +75,7 @@ def argument(name: str, **given: Any) -> click.Argument:
 
 
 def option(*names: str, **given: Any) -> click.Option:
-    """A ``click.Option`` of a command."""
+    """New ``click.Option`` with option ``names`` and click's keyword arguments ``given``."""
     return click.Option(names, **given)
 
 
@@ -90,7 +90,9 @@ DEVICE = option("--device", metavar="DEV", help="cuda:0, opencl:0:0, opencl:pocl
 
 
 def _flag(flag: Flag) -> click.Option:
-    """click option for an operator's flag; its help names the operators that have it."""
+    """click option for an operator's flag; its help begins with the names of operators that have it, unless most have
+    it.
+    """
     owners = [o.name for o in OPERATORS.values() if flag.name in o.flags]
     apart = dict(flag.apart)
     mine = [name for name in owners if name not in apart]

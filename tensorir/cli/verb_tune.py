@@ -68,7 +68,9 @@ def run(
 
 
 def _make(folder: str) -> None:
-    """Create the results folder, so that an unwritable one is noticed before measuring. Raises a usage error."""
+    """Create the results folder, so that an unwritable one is noticed before measuring. Raises ``Stop`` with the exit
+    code of usage errors.
+    """
     try:
         Path(folder).mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -426,7 +426,11 @@ class Expressions:
         return name
 
     def rounded(self, e: Cast, outer: int) -> str:
-        """C text of a cast to a storage-only type such as bfloat16: the value is rounded, the C type stays float."""
+        """C text of the cast ``e`` to a storage-only type such as bfloat16: the value is rounded, the C type stays
+        float.
+
+        outer: precedence of the operator around the cast, for parentheses
+        """
         if e.dtype in WIDENED and e.dtype != e.a.dtype:
             return self.round(e.dtype, self(e.a))
         return self(e.a, outer)

@@ -34,7 +34,7 @@ def called(helpers: Mapping[str, str], bodies: Iterable[str]) -> dict[str, str]:
 def preamble(helpers: Mapping[str, str]) -> list[str]:
     """Return the texts of ``helpers`` (name to definition), each after those that it uses.
 
-    Those replaced by the emulator's functions come first, in one ``#if`` group.
+    Helpers that the emulator replaces by its own functions come first, together in one ``#ifndef`` group.
     """
     texts = list(_ordered(helpers))
     inner = [text for t in texts if (text := device_only(t)) is not None]

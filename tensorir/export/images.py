@@ -95,7 +95,9 @@ def compiled(part: ExportProgram, arch: Sequence[str]) -> Images:
 
 
 def _portable(part: ExportProgram, target: str) -> ExportProgram:
-    """The computation lowered for ``target``, an architecture whose code later ones run too."""
+    """The computation lowered for ``target``, an architecture whose code later ones run too. Raises ExportError
+    ``export.portable`` if it cannot be lowered again.
+    """
     if part.again is None:
         raise refuse(ExportError, "export.portable", "it came without its schedule", hint="s.export(…)")
     return part.again(target)

@@ -28,7 +28,7 @@ _ORDER, _ARITHMETIC = ("min", "max", "<", "<="), ("+", "-", "*", "/")
 
 
 class Whole(Doubles):
-    """Arithmetic in doubles on inputs that are integers up to ``size``.
+    """Arithmetic in doubles on inputs that are integers from ``-size`` to ``size``.
 
     exact_so_far: True while nothing was rounded
     """
