@@ -16,10 +16,11 @@ MIN_SHARE = 0.15  # of an equal share of the trials goes to every template
 
 @dataclass
 class Arm:
-    """One template in a search, with its space, strategy and measurements.
+    """One template in a search, with its space, strategy and measurements; a row is the index of a configuration.
 
-    under_way: rows being measured
+    known:     rows with a result;  under_way: rows being measured
     best_s:    least seconds of a valid result, inf before one
+    exhausted: true once the strategy proposes no unmeasured row
     """
 
     name: str
@@ -47,20 +48,20 @@ class Arm:
         return math.inf if expected is None else float(expected(self.space.default))
 
     def row(self, config: Mapping[str, object]) -> int:
-        """Row number of ``config`` in the space, -1 if illegal. A space listed by a sample adds it, so that earlier
-        runs' rows are found.
+        """Row number of ``config`` in the space, -1 if illegal. A space that lists only a sample of its configurations
+        appends a legal one that is missing, so that earlier runs' rows are found.
         """
         return int(getattr(self.space, "admit", self.space.index)(config))
 
     def rows(self, configs: Sequence[Mapping[str, object]]) -> list[int]:
-        """``row`` of each configuration."""
+        """Row number of each configuration, -1 for illegal ones."""
         if not hasattr(self.space, "rows"):
             return [self.row(config) for config in configs]
         found = zip(self.space.rows(configs), configs, strict=True)
         return [row if row >= 0 else self.row(config) for row, config in found]
 
     def learn(self, row: int, record: Record) -> None:
-        """Pass a record's result for ``row`` to the strategy."""
+        """Pass the seconds of ``record`` to the strategy as the result of ``row``: None for a failure."""
         self.known.add(row)
         self.under_way.discard(row)
         seconds = believed_time(record)
@@ -69,7 +70,9 @@ class Arm:
             self.best_s = min(self.best_s, seconds)
 
     def take_over(self, records: Mapping[int, Record]) -> None:
-        """Pass earlier runs' records by row to the strategy, which may subsample them."""
+        """Pass earlier runs' results, {row: record}, to the strategy, which may use a subsample; all rows count as
+        known.
+        """
         times = {row: believed_time(record) for row, record in records.items()}
         ok = [r.steady_s for r in records.values() if r.status == "ok"]
         self.best_s = min(self.best_s, *ok) if ok else self.best_s
@@ -82,7 +85,9 @@ class Arm:
                 self.strategy.tell(row, seconds)
 
     def forget(self, row: int) -> None:
-        """Unmark ``row`` as being measured, as it was not."""
+        """Unmark ``row`` as being measured, because its measurement was abandoned; the strategy may propose it
+        again.
+        """
         self.under_way.discard(row)
         forget = getattr(self.strategy, "forget", None)
         if forget is not None:
@@ -107,7 +112,10 @@ class Arms(dict[str, Arm]):
     def opened(
         cls, task: Task, priors: Mapping[str, Sequence[Table]], make: Make, strategy: str, seed: int, trials: int | None
     ) -> Arms:
-        """Return the Arms of a task with new strategies; trials: limit over all templates, None for no limit."""
+        """Arms of all templates of ``task``, each with a new strategy by ``make``.
+
+        trials: limit over all templates, None for no limit; each strategy is told an equal share
+        """
         share = None if trials is None else -(-trials // max(1, len(task.spaces)))
         made = cls()
         for number, (name, space) in enumerate(task.spaces.items()):
@@ -140,13 +148,13 @@ class Arms(dict[str, Arm]):
         return [(r, row_of[id(r)]) for r in records if row_of.get(id(r), -1) >= 0]
 
     def forget(self) -> None:
-        """Unmark all rows that were to be measured and were not."""
+        """Unmark all rows marked as being measured, of all templates; strategies may propose them again."""
         for arm in self.values():
             for row in tuple(arm.under_way):
                 arm.forget(row)
 
     def is_default(self, record: Record) -> bool:
-        """True if ``record`` measured *the* default."""
+        """True if ``record`` measured the default configuration of the first template."""
         arm = next(iter(self.values()), None)
         return arm is not None and record.template == arm.name and self.row(record) == arm.default
 
@@ -171,8 +179,10 @@ class Arms(dict[str, Arm]):
         return min(open_arms, key=score, default=None)
 
     def hopeless(self, least: float) -> bool:
-        """True if every strategy expects its next trials to improve the overall best by less than the share
+        """True if the predicted gain of every strategy's next trials over the overall best time is below the share
         ``least``.
+
+        False before a valid result, and while an unexhausted strategy predicts no gains at all.
         """
         best = self.best_s
         for arm in self.values():

@@ -20,7 +20,8 @@ TAKEN_OVER = 600
 
 
 class PoolSearch:
-    """Base of all strategies: tracks proposed rows and measured times. Subclasses choose the next row.
+    """Base of all strategies: tracks proposed rows (indices of configurations in the pool) and their measured times.
+    Subclasses choose the next row.
 
     budget: number of rows that will be asked for, if known
     priors: tables {row: seconds, None if failed} from other devices or shapes
@@ -91,7 +92,7 @@ class PoolSearch:
             self._guide.judge(self.results)
 
     def _catch_up(self) -> None:
-        """Extend own arrays by rows added to the pool since."""
+        """Extend the arrays of seen rows by rows added to the pool meanwhile."""
         more = self.pool.catch_up() - len(self._seen)
         if more:
             self._seen = np.concatenate([self._seen, np.zeros(more, dtype=bool)])
@@ -99,7 +100,9 @@ class PoolSearch:
             self._shuffled, self._cursor = None, 0
 
     def _neighbours(self, row: int, pairs: int = 0) -> Ints:
-        """Rows from ``Pool.neighbours``."""
+        """Rows that differ from ``row`` in one knob; in a sampled space they are listed first, after ``pairs`` random
+        two-knob changes (``Pool.neighbours``).
+        """
         near = self.pool.neighbours(row, pairs)
         self._catch_up()
         return near
@@ -113,7 +116,7 @@ class PoolSearch:
 
     @property
     def best(self) -> int | None:
-        """The fastest measured row, None before one."""
+        """Row with the least measured seconds; None before a successful measurement."""
         return next(iter(self._fastest(1)), None)
 
     def _fastest(self, n: int) -> list[int]:
@@ -144,7 +147,9 @@ class PoolSearch:
         return int(self._rng.choice(near)) if len(near) else None
 
     def _hopeful(self, rows: Ints) -> Ints:
-        """``rows`` without hopeless ones, or all if none remain."""
+        """``rows`` without those that the space's model predicts to be hopelessly slow; ``rows`` unchanged without a
+        model, once measurements contradict it, or if only hopeless rows are unseen.
+        """
         if self._guide is None or not self._guide.agrees or not np.any(~self._seen & ~self.pool.hopeless):
             return rows
         return rows[~self.pool.hopeless[rows]]

@@ -115,8 +115,8 @@ class Bayes(PoolSearch):
 
     @property
     def expected_gain(self) -> float | None:
-        """Relative improvement of the best time expected from the next trial, averaged over recent models; None before
-        a model.
+        """Relative improvement of the best time expected from the next trial: the largest expectation of the last
+        ``VIEWS`` models; None before as many.
         """
         return max(self._gains) if len(self._gains) == self.VIEWS else None
 
@@ -167,8 +167,10 @@ class Bayes(PoolSearch):
         return self._guide is not None and self._guide.agrees and not self._guide.blind
 
     def _ordered(self, known: int) -> int | None:
-        """The next row in the model's order, or a random one to test the model; None if the model does not lead
-        here.
+        """For the first trials, the unseen row that the space's model predicts to be fastest; later None, or now and
+        then a random row to test the model.
+
+        known: number of results so far
         """
         assert self._guide is not None
         if known < self.LED:

@@ -38,8 +38,10 @@ MEMORY_LIMIT = ("memory_bytes", "resource_limit")
 
 
 class Rest(TypedDict, total=False):
-    """Rarely used fields of a record: ``REST_FIELDS``, a race's standing, a failure's limits, ``SHORT_DETAIL``,
-    ``reason_of``.
+    """Rarely used fields of a record, stored as one JSON object; only fields that the record has.
+
+    race: place among the finalists; limits: under which a trial failed; detail: fields ``SHORT_DETAIL`` of a failure;
+    reason: short text of a failure (``reason_of``)
     """
 
     of: str
@@ -94,19 +96,19 @@ class Brief:
         return len(self.columns["id"])
 
     def group(self, number: int) -> Setting:
-        """Fields shared by all records of run ``number``."""
+        """Fields shared by all records of run ``number``, decoded once."""
         return cast("Setting", self._value("group", number))
 
     def config(self, number: int) -> Mapping[str, object]:
-        """Configuration ``number`` as a mapping."""
+        """Configuration ``number`` of the table of distinct configurations, as a mapping."""
         return cast("Mapping[str, object]", self._value("config", number))
 
     def rest(self, number: int) -> Rest:
-        """Rarely used fields, decoded from word ``number``; read-only."""
+        """Rarely used fields of a record, decoded from entry ``number`` of the table of distinct ones; read-only."""
         return cast("Rest", self._value("rest", number))
 
     def key(self, run: int, config: int) -> str:
-        """``ranking.key_of`` for configuration ``config`` in run ``run``."""
+        """JSON text ``["template", {configuration}]`` that identifies configuration ``config`` of run ``run``."""
         if run not in self._prefixes:
             self._prefixes[run] = f"[{json.dumps(self.group(run).template)}, "
         return f"{self._prefixes[run]}{self.words['config'][config]}]"
@@ -119,7 +121,9 @@ class Brief:
         return known[number]
 
     def read(self, name: str, numbers: Rows) -> None:
-        """Decode many words of column ``name`` at once, five times as fast as one by one."""
+        """Decode entries ``numbers`` of the table of column ``name`` into the cache: in one go, five times as fast as
+        singly.
+        """
         known, texts = self._values[name], self.words[name]
         new = [n for n in np.unique(numbers).tolist() if n not in known]
         known.update(zip(new, json.loads(f"[{','.join(texts[n] for n in new)}]"), strict=True))
@@ -135,7 +139,7 @@ class Brief:
         ]
 
     def runs(self) -> list[tuple[int, Setting]]:
-        """[(run number, fields shared by its records)]."""
+        """[(run number, fields shared by its records)] of all runs with records."""
         return [(n, self.group(n)) for n in np.unique(self.columns["group"]).tolist()]
 
     def rows_of(self, accept: Callable[[Setting], bool]) -> Mask:
@@ -207,22 +211,22 @@ class Stored:
 
     @property
     def key(self) -> str:
-        """``ranking.key_of`` this record."""
+        """JSON text ``["template", {configuration}]`` that identifies this record's configuration."""
         return self.brief.key(self.run, self._config)
 
     @property
     def passed(self) -> bool:
-        """``ranking.passed`` of this record."""
+        """True if the record has a time and its result was right."""
         return bool(self.at("passed"))
 
     @property
     def span(self) -> tuple[float, float]:
-        """``Record.span`` of this record."""
+        """(low, high) seconds: 95 % interval of the record's time."""
         return self.at("low"), self.at("high")
 
     @property
     def short_detail(self) -> Mapping[str, object]:
-        """Fields ``SHORT_DETAIL`` of the record's detail."""
+        """Fields ``SHORT_DETAIL`` (signal, exit code, …) of a failed record's detail; {} if it has none."""
         return cast("Mapping[str, object]", self.rest.get("detail") or {})
 
 
@@ -239,7 +243,7 @@ def _text(name: str) -> Callable[[Stored], str]:
 
 
 def _time(column: str) -> Callable[[Stored], object]:
-    """Property function that reads a time column, NaN as None."""
+    """Getter for a property: seconds in ``column`` of a Stored record; None for NaN or infinity."""
 
     def found(record: Stored) -> object:
         seconds = record.steady_s if column == "steady" else record.at(column)
@@ -264,7 +268,7 @@ for _name, _field in _FIELDS.items():
 
 
 def by_run(test: Callable[[Setting], bool]) -> Callable[[Record], bool]:
-    """Memoize predicate ``test`` per run: it reads only fields shared by a run's records."""
+    """Memoized ``test``, called once per run; it must read only fields shared by all records of a run."""
     known: dict[int, bool] = {}
 
     def asked(record: Record) -> bool:
@@ -292,14 +296,18 @@ class TrialEnd(NamedTuple):
 
 
 def told(record: Record | TrialEnd) -> Mapping[str, object]:
-    """A record's detail, at least its ``SHORT_DETAIL`` fields; {} if it is a text or absent."""
+    """Detail of a failure as a mapping, for an undecoded record only its ``SHORT_DETAIL`` fields; {} if it is a text or
+    absent.
+    """
     if isinstance(record, Stored):
         return record.short_detail
     return record.detail if isinstance(record.detail, Mapping) else {}
 
 
 def limits_told(record: Record | TrialEnd) -> Mapping[str, object]:
-    """Time and memory limits under which a trial failed, as far as recorded."""
+    """Limits ({"compile_s": …, "run_s": …, "memory_bytes": …}) under which a trial failed, as far as recorded; {} if
+    none.
+    """
     found = record.rest.get("limits") if isinstance(record, Stored) else record.limits
     return found or {}
 
@@ -348,7 +356,7 @@ class Briefs:
             self.columns[name].append(value)
 
     def _group(self, record: Setting) -> int:
-        """Number of a run's shared fields, usually the previous record's."""
+        """Index of the record's run in the table of runs; a new run is appended."""
         group = {name: getattr(record, name) for name in GROUP_FIELDS}
         if group != self._last[0]:
             self._last = group, self._word("group", key_text(group))
@@ -368,7 +376,7 @@ class Briefs:
 
 
 def _rest_of(record: Record) -> dict[str, Any]:
-    """Rarely used fields of ``record``."""
+    """{field: value} of the rarely used fields (``Rest``) that ``record`` has."""
     found = {name: value for name in REST_FIELDS if (value := getattr(record, name)) is not None}
     standing, detail = (record.race or {}).get("standing"), record.detail
     if record.status != "ok":
@@ -384,7 +392,9 @@ def _rest_of(record: Record) -> dict[str, Any]:
 
 
 def joined(parts: list[Brief], lines: Lines) -> Brief:
-    """Concatenate several Briefs, renumbering their words."""
+    """Concatenated records of several Briefs, in order; ``lines``: function from a row of the result to its full
+    record.
+    """
     parts = [part for part in parts if len(part)]
     if len(parts) == 1:
         return Brief(parts[0].words, parts[0].columns, lines)

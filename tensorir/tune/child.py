@@ -30,7 +30,7 @@ _channel: tuple[int, int] | None = None
 
 
 def pack(message: Mapping[str, object]) -> bytes:
-    """Return the frame of ``message``; ValueError when it is too long for the protocol."""
+    """Frame of ``message`` as bytes: length, then JSON; raises ValueError if it is too long for the protocol."""
     body = json.dumps(plain(message), allow_nan=False).encode("utf-8", "backslashreplace")
     if len(body) > MAX_FRAME:
         raise ValueError(f"a message of {len(body)} bytes exceeds the {MAX_FRAME} of the worker protocol")
@@ -38,7 +38,7 @@ def pack(message: Mapping[str, object]) -> bytes:
 
 
 def unpack(body: bytes) -> dict[str, object]:
-    """Return the message of a frame's body; ValueError when it is not one."""
+    """Message (a JSON object) in a frame's body; raises ValueError for any other content."""
     try:
         message = json.loads(body)
     except RecursionError:
@@ -64,7 +64,7 @@ def serve(handler: Handler) -> None:
 
 
 def _answer(handler: Handler, message: Json, sink: int) -> bytes:
-    """Return the reply frame of one request."""
+    """Frame with the handler's reply to one request, or with an ``internal_error`` if the handler raised."""
     phase = "request"
 
     def progress(name: str) -> None:

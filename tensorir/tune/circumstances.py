@@ -89,7 +89,9 @@ def open_again(record: Record | TrialEnd, now: Limits | None = None) -> bool:
 
 
 def _less(record: Record | TrialEnd, name: str, now: float | None) -> bool:
-    """True if a record failed under a lower limit ``name`` than ``now``; False if either is unknown."""
+    """True if a record failed under a limit ``name`` that is lower than ``now`` by more than ``LARGER_LIMIT_RATIO``;
+    False if either is unknown.
+    """
     then = limits_told(record).get(name)
     if now is None or not isinstance(then, int | float) or isinstance(then, bool):
         return False

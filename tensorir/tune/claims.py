@@ -78,7 +78,7 @@ class Others:
         return found
 
     def claimed(self) -> set[str]:
-        """Keys (``key_of``) of configurations that other processes are measuring."""
+        """Configurations that other processes are measuring, as keys from ``key_of`` (JSON text)."""
         return {key for path in self._files(CLAIM_SUFFIX) if path != self._own for key in self._keys(path)}
 
     def _keys(self, path: Path) -> list[str]:
@@ -99,9 +99,10 @@ class Others:
         return keys
 
     def claim(self, keys: Collection[str], wanted: str) -> bool:
-        """Claim configurations ``keys``; False if another process already has ``wanted``, one of them.
+        """True after claiming configurations ``keys`` (replacing earlier claims); False if another process already has
+        ``wanted``, one of them.
 
-        Where files cannot be written there are no claims.
+        Where files cannot be written nothing is claimed and the result is True.
         """
         if self._own is None:
             return True

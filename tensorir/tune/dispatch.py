@@ -59,7 +59,7 @@ def follow(node: Node, shape: Shape) -> int:
 
 
 def grow(shapes: Sequence[Shape], times: npt.ArrayLike, regret: float) -> Node:
-    """Build a decision tree from shapes (columns of ``times``) to kernels (rows; nan or inf: illegal or not measured).
+    """Decision tree from shapes (columns of ``times``) to kernels (rows; nan or inf: illegal or not measured).
 
     Classification and regression trees (Breiman, Friedman, Olshen, Stone 1984) with the cost of a leaf in place of
     impurity: the sum of log regrets of its shapes under its best kernel. A node is a leaf as soon as one kernel is
@@ -141,7 +141,8 @@ class Dispatch(Shown):
     def of(
         cls, kernels: Sequence[DispatchKernel], shapes: Sequence[Shape], times: npt.ArrayLike, regret: float
     ) -> Dispatch:
-        """The fastest of ``kernels`` for each tuned shape, and a tree for others.
+        """Dispatch to the fastest of ``kernels`` (rows of ``times``) for each tuned shape (columns), and by a tree for
+        others.
 
         Raises DeclarationError where shapes have parameters of different names, or no plain values.
         """
@@ -154,13 +155,13 @@ class Dispatch(Shown):
 
     @property
     def fixed(self) -> dict[str, object]:
-        """Strings and booleans equal in all tuned shapes; no kernel is known for other values."""
+        """{parameter: value} of strings and booleans equal in all tuned shapes; no kernel is known for other values."""
         first = self.shapes[0]
         return {n: v for n, v in first.items() if not is_number(v) and all(s[n] == v for s in self.shapes)}
 
     @property
     def asked(self) -> tuple[str, ...]:
-        """Names of the parameters that differ, in order."""
+        """Names of the parameters that ``choose`` requires, in order: all but the ``fixed`` ones."""
         return tuple(n for n in self.shapes[0] if n not in self.fixed)
 
     @property
@@ -194,12 +195,16 @@ class Dispatch(Shown):
         return follow(self.tree, parameters)
 
     def choose(self, **parameters: object) -> DispatchKernel:
-        """The kernel for a shape; see ``index``."""
+        """The kernel for a shape given by keyword; raises DeclarationError for parameters missing, unknown or outside
+        what was tuned.
+        """
         return self.kernels[self.index(**parameters)]
 
 
 def _check_plain(shapes: Sequence[Shape]) -> None:
-    """Raise DeclarationError for parameters other than numbers, strings, booleans and None."""
+    """Raise DeclarationError unless all shapes have the same parameters, each a number, string, boolean or None, of one
+    kind in all shapes.
+    """
     for s in shapes:
         if list(s) != list(shapes[0]):
             message = f"the shapes have different parameters: {', '.join(shapes[0])} and {', '.join(s)}"
@@ -214,7 +219,7 @@ def _check_plain(shapes: Sequence[Shape]) -> None:
 def aligned(shapes: Sequence[Shape]) -> list[dict[str, Any]]:
     """The shapes with all parameters in each: a missing one becomes False, 0 or None, by its type elsewhere.
 
-    Raises DeclarationError ``shapes.parameters`` for what cannot be asked about.
+    Raises DeclarationError ``shapes.parameters`` for values that are no numbers, strings, booleans or None.
     """
     nothing = {"switch": False, "number": 0, "word": None}
     names: dict[str, Any] = {}

@@ -17,7 +17,8 @@ _C_NAMES = re.compile(
 
 
 def python_text(d: Dispatch, head: Sequence[str] = (), notes: Sequence[str] = ()) -> str:
-    """A module with ``KERNELS``, ``TUNED`` and ``choose(…)``, which returns ``{"template": …, "config": …}``.
+    """Text of a Python module with ``KERNELS``, ``TUNED`` and ``choose(…)``, which returns ``{"template": …, "config":
+    …}``.
 
     head:  lines for its docstring
     notes: a comment for each tuned shape
@@ -49,8 +50,8 @@ def python_text(d: Dispatch, head: Sequence[str] = (), notes: Sequence[str] = ()
 
 
 def of_its_folder(name: str) -> str:
-    """Last lines of an exported module ``name``: each import loads the file of the first folder on ``sys.path``, even
-    if another folder's module of that name was imported.
+    """Text to append to an exported module ``name``: each import then loads the file of the first folder on
+    ``sys.path``, even if another folder's module of that name was imported.
     """
     return f"""
 # Registered under its bare name it would be imported from every other folder as well.
@@ -82,7 +83,7 @@ def _python_test(node: Split) -> str:
 
 
 def c_text(d: Dispatch, name: str = "tensorir_choose", head: Sequence[str] = (), of: str = "kernel") -> str:
-    """C99 function that returns the number of the kernel for a shape; -1 for a string of no tuned shape.
+    """Text of a C99 function from a shape to the number of its kernel; -1 for a string of no tuned shape.
 
     String parameters are ``char *``, None is NULL.
 

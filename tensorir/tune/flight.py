@@ -49,7 +49,9 @@ class TrialPlaces(Protocol):
         ...
 
     def close(self) -> None:
-        """Restore the initial state without waiting for pending requests."""
+        """Release workers that this object started, without waiting for pending requests; those of a caller's executor
+        stay.
+        """
         ...
 
 
@@ -62,7 +64,7 @@ class Sent:
 
 
 def as_it_is(trial: Trial) -> Sent:
-    """Return the plain message of a trial."""
+    """Message of a trial, with no fact about it known yet."""
     return Sent(encode(trial))
 
 
@@ -132,7 +134,7 @@ class Flights:
         return max(LATE_LEAST_S, LATE_RATIO * self._longest) if self._timeout is None else self._timeout
 
     def room(self) -> int:
-        """Number of further trials that could start now."""
+        """Number of further trials that free workers could start now."""
         waiting = sum(not f.awaited for f in self._flights.values())
         return max(0, len(self._idle(self._live())) - waiting)
 
@@ -307,7 +309,7 @@ class Flights:
         return reply
 
     def _given_up(self) -> list[Landed]:
-        """Failure results of trials that were lost, late or failed on every worker that tried them."""
+        """Failed results of trials that were lost, late or failed on as many workers as are tried."""
         landed = []
         for flight in list(self._flights.values()):
             hopeless = self._clock() - flight.began > self._hopeless_s(flight)

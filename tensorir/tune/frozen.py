@@ -27,7 +27,9 @@ _HEAD = '{{"frozen": {}, "sha256": "{}", "choices": [\n'
 
 
 def frozen_text(records: Sequence[Record]) -> bytes:
-    """Bytes of the file that pins ``records``, each the choice for its workload and device; BadRecord if too many."""
+    """Bytes of the file that pins ``records``, each the choice for its workload and device; raises BadRecord for too
+    many.
+    """
     if len(records) > MAX_CHOICES:
         raise BadRecord(f"more than {MAX_CHOICES} choices")
     ordered = sorted(records, key=lambda r: (r.workload, r.id))

@@ -212,7 +212,7 @@ def _forward(lower: Floats, b: Floats, transposed: bool = False) -> Floats:
 
 
 def _cholesky(covariance: Floats, noise: float) -> Floats:
-    """Cholesky factor of covariance + noise; noise is raised for nearly equal points."""
+    """Cholesky factor of covariance + noise * identity; noise is raised for nearly equal points."""
     eye = np.eye(len(covariance))
     for more in (0.0, 1e-8, 1e-6, 1e-4):
         try:

@@ -176,17 +176,25 @@ def workspace_bytes(p: MatrixProduct, t: Tiles) -> float:
 
 
 def read_late_s(p: MatrixProduct, t: Tiles, gpu: Gpu, held: int) -> float:
-    """Seconds for reading the previous output in the epilogue while nothing else runs."""
+    """Seconds for reading the previous output in the epilogue while nothing else runs; 0 if nothing is added to it or
+    other work overlaps.
+
+    held: blocks resident per multiprocessor
+    """
     return p.m * p.n * p.batch * p.out_bytes / (DRAM_SHARE * gpu.dram) if p.adds and _ends_alone(t, held) else 0.0
 
 
 def _ends_alone(t: Tiles, held: int) -> bool:
-    """True if no other block, and no other worker of the block, multiplies while results are written."""
+    """True if nothing multiplies while a block writes results: one resident block of one set of workers, no
+    split sum.
+    """
     return held == 1 and t.turns == 1 and t.splits == 1
 
 
 def adding_s(p: MatrixProduct, t: Tiles, gpu: Gpu) -> float:
-    """Seconds of the second kernel, which adds up partial sums, partly from L2 cache."""
+    """Seconds of the second kernel, which adds up partial sums of a split reduction, partly from L2 cache; 0 without
+    it.
+    """
     if t.splits == 1:
         return 0.0
     partial = workspace_bytes(p, t)
@@ -301,7 +309,8 @@ def shared_cycles(p: MatrixProduct, t: Tiles, gpu: Gpu) -> float:
 
 
 def read_passes(vector: float, gpu: Gpu) -> float:
-    """Shared-memory passes for one word per lane, read by ``vector``-word instructions.
+    """Shared-memory passes (128 bytes each) per word that every lane of a warp reads, by instructions of ``vector``
+    words.
 
     Lanes of a warp read the same words: 16 bytes of each lane take two passes, fewer bytes one, and none takes less
     than its lanes do in the units that load.
@@ -432,5 +441,5 @@ def _mma_count(p: MatrixProduct, t: Tiles) -> float:
 
 
 def _rate(p: MatrixProduct, t: Tiles, gpu: Gpu) -> float:
-    """Tensor-core operations per cycle; very low if the device lacks the kind."""
+    """Tensor-core operations per cycle and multiprocessor for the operands' kind; 64 if the device lacks the kind."""
     return (gpu.wgmma if t.kind == "wgmma" else gpu.mma).get(p.kind, 64.0)

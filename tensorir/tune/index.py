@@ -68,7 +68,10 @@ class SegmentIndex:
         self.findings: list[list[Any]] = []
 
     def add(self, line: int, reason: str, kind: str) -> None:
-        """Count an invalid line."""
+        """Count an invalid line and keep its number and reason, if few are kept.
+
+        kind: "damaged" or another key of ``counts``
+        """
         self.counts[kind] += 1
         self.reasons[reason] = self.reasons.get(reason, 0) + 1
         if len(self.findings) < KEPT_FINDINGS:
@@ -78,10 +81,10 @@ class SegmentIndex:
 def brief_of(
     folder: Path, segments: list[Path], lines: Lines, opened: Opened, failed: Callable[[Path, OSError], str]
 ) -> tuple[Brief, list[tuple[Path, SegmentIndex]]]:
-    """(columns of all records in one folder's segments, per-segment index data).
+    """(records of one folder's segments as columns, [(segment, its index data)]).
 
-    lines:  reads entries of an open segment; opened: opens one
-    failed: on a segment that cannot be opened raises or returns the reason for skipping it; "" if it vanished
+    lines:  function that reads records of an open segment; opened: function that opens one
+    failed: function that, for a segment that cannot be opened, raises or returns why it is skipped; "" if it vanished
     """
     found = _Folder(folder, segments, opened, failed)
     old = _read(folder / INDEX_NAME, opened)
@@ -117,7 +120,9 @@ class _Folder:
         self.new = self.total = self.summed = 0
 
     def take(self, parts: dict[str, SegmentIndex], brief: Brief) -> None:
-        """Reuse the index entries of unchanged segments."""
+        """Take over an earlier index (``parts`` by file name, and their records ``brief``) for segments that still
+        begin with the bytes it covers.
+        """
         names = list(parts)
         place = np.full(len(names) + 1, -1, dtype="i4")
         for n, (name, part) in enumerate(parts.items()):
@@ -131,7 +136,7 @@ class _Folder:
         self.known.append(Brief(brief.words, columns, nowhere))
 
     def _same(self, name: str, part: SegmentIndex) -> bool:
-        """True if a segment still begins with the indexed bytes."""
+        """True if a segment file still begins with the bytes that ``part`` indexes, by its stamp or their checksum."""
         try:
             with self.opened(self.folder / name) as file:
                 now = _stamp(file)
@@ -146,7 +151,7 @@ class _Folder:
             return False
 
     def read_on(self, lines: Lines) -> None:
-        """Read the unindexed rest of each segment."""
+        """Read the part of each segment that the index does not cover."""
         for path in self.segments:
             try:
                 with self.opened(path) as file:
@@ -222,12 +227,12 @@ class _Folder:
 
 
 def nowhere(row: int) -> Record:
-    """Line function of a Brief without lines: always raises."""
+    """Never returns: raises LookupError. In place of a function that reads record lines, for a Brief without lines."""
     raise LookupError(row)
 
 
 def _stamp(file: BinaryIO) -> list[int]:
-    """[size, times, inode, current time] of a file."""
+    """[size, modification time, change time, inode, current time] of a file; times in nanoseconds."""
     status = os.fstat(file.fileno())
     return [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, time.time_ns()]
 
@@ -284,7 +289,7 @@ def _texts(words: Mapping[str, WordTable]) -> dict[str, Column]:
 
 
 def _columns(head: Json, data: memoryview) -> Brief:
-    """Decode and validate the columns of an index file; ValueError if inconsistent."""
+    """Decode and validate the columns of an index file; raises ValueError if inconsistent."""
     columns: dict[str, Column] = {}
     at = 0
     for name, kind, length in head["columns"]:

@@ -133,7 +133,9 @@ def integer_arrays(given: Sequence[ArgumentRange], seed: int = 0) -> list[np.nda
 
 
 def dealt_arrays(given: Sequence[ArgumentRange], seed: int = 0) -> list[np.ndarray]:
-    """As ``integer_arrays``; index tables contain every index as far as they are long enough."""
+    """Arrays and NumPy scalars like those of ``integer_arrays``, but with index tables that contain every index as far
+    as they are long enough.
+    """
     made = integer_arrays(given, seed)
     return [_dealt(a, seed, _TURN) if a.table else x for a, x in zip(given, made, strict=True)]
 

@@ -68,7 +68,9 @@ class Ahead(Protocol):
     @property
     def width(self) -> int: ...
     def build(self, wanted: Sequence[Trial], remaining_s: float | None) -> Sequence[Outcome | None]:
-        """Per trial, its outcome if already determined (such as a compile error), or None: to be measured."""
+        """Outcome of each trial that building determines (such as a compile error), in order; None for one to be
+        measured.
+        """
         ...
 
 

@@ -27,8 +27,8 @@ _end: ContextVar[float] = ContextVar("_end", default=math.inf)
 
 @contextlib.contextmanager
 def listed_until(end: float | None) -> Iterator[None]:
-    """Context manager: enumerations inside must end by time ``end`` (``time.monotonic``), checked between constraint
-    calls.
+    """Context manager: enumerations of legal configurations inside must end by time ``end`` (``time.monotonic``; None
+    for no limit), checked between constraint calls.
 
     Raises DeclarationError ``space.constraint-slow``.
     """
@@ -98,7 +98,10 @@ class _Partial(Mapping[str, Any]):
 
 
 class _Rule:
-    """One constraint during enumeration, with the knobs it was observed to read."""
+    """One constraint during enumeration, with the knobs it was observed to read.
+
+    Memoizes its decision for each combination of these knobs.
+    """
 
     def __init__(self, name: str, predicate: Predicate, names: Sequence[str], values: Sequence[Sequence[Any]]) -> None:
         self.name, self.predicate, self.values = name, predicate, values
@@ -107,7 +110,9 @@ class _Rule:
         self.waits_for: set[int] = set()  # knobs that undecided configurations stopped at
 
     def keeps(self, rows: Rows) -> npt.NDArray[np.bool_] | None:
-        """Mask of the partial configurations not refused; None if the constraint cannot decide more yet."""
+        """Mask of the partial configurations ``rows`` not refused; None if the knob fixed last is not one it
+        waits for.
+        """
         depth = rows.shape[1]
         if depth and depth - 1 not in self.waits_for:
             return None
@@ -204,7 +209,10 @@ def enumerate_legal(
 def _together(
     names: Sequence[str], values: Sequence[Sequence[Any]], where: Mapping[str, Predicate], looks: int = 8
 ) -> list[int]:
-    """Knobs ordered such that constraints have all knobs they read as early as possible."""
+    """Order of knobs (as their numbers) in which constraints have all knobs they read as early as possible.
+
+    looks: random configurations on which each constraint is observed
+    """
     rng = np.random.default_rng(0)
     reads: list[set[int]] = []
     for predicate in where.values():
@@ -343,7 +351,10 @@ def _extend(rows: Rows, size: int) -> Rows:
 
 
 def _distinct(rows: Rows, sizes: list[int]) -> tuple[Rows, npt.NDArray[np.int64]]:
-    """(distinct rows, index of each row among them)."""
+    """(distinct rows, for each row its index among these).
+
+    sizes: number of values in each column
+    """
     if not sizes:
         return np.zeros((min(len(rows), 1), 0), dtype=np.int32), np.zeros(len(rows), dtype=np.int64)
     if math.prod(sizes) >= 2**62:

@@ -68,12 +68,12 @@ def identity_of(record: Setting) -> str:
 def usable(
     records: Iterable[Record], identity: RunIdentity, limits: Limits | None = None, own: Collection[str] = ()
 ) -> list[Record]:
-    """Earlier trials that need no second measurement: same computation, device and versions; one per configuration.
+    """The most recent usable trial of each configuration: same computation, device and versions; not measured again.
 
-    limits: current ones; failures under lower limits are measured again (``circumstances.open_again``)
-    own:    ids of trials of this run, each measured once
+    limits: current ones; failures under lower limits are left out (``circumstances.open_again``)
+    own:    ids of trials of this run, always included
 
-    The latest trial of a configuration counts, but a success outranks a timeout.
+    A success outranks a later timeout.
     """
     found = [
         r for r in records if r.kind == "trial" and (r.id in own or not open_again(r, limits)) and identity.accepts(r)
@@ -108,7 +108,7 @@ def _winners(known: Brief, wanted: Callable[[Setting], bool], per_template: bool
 
 
 def peers(reader: LogReader) -> list[Record]:
-    """Records that hold the library timing of their final round (``ranking.library``)."""
+    """Final-round records that carry the timing of a vendor library (``ranking.library``)."""
     known = reader.brief()
     return list(map(whole, known.records(np.flatnonzero(known.columns["peer"]))))
 
@@ -118,10 +118,11 @@ def freeze(
 ) -> tuple[list[RankedRecord], list[str]]:
     """(choices that ``load`` makes now, ids of faster but stale records), for pinning by ``tune.frozen``.
 
-    One choice per workload, definition, device, limits, driver and versions: the result of ``best``, except that
-    records whose source this version no longer generates (``regenerate``, as for ``verify``) are skipped.
+    One choice per workload, definition, device, limits, driver and versions: the fastest usable configuration, except
+    that records whose source this version no longer generates are skipped as stale.
 
-    workloads: titles; all of the log when empty
+    regenerate: SHA-256 of the source that this version makes for a record; None if it cannot tell
+    workloads:  titles; all of the log when empty
     """
     groups: dict[tuple[str, str | None], list[Record]] = defaultdict(list)
     for record in reader.records():
@@ -139,7 +140,7 @@ def freeze(
 
 
 def listing(reader: LogReader) -> list[Json]:
-    """One row per workload and device: how much is known and how good it is (``log ls``)."""
+    """One dict per workload and device, for ``log ls``: number of trials and of ok ones, best seconds, last time."""
     rows: dict[tuple[str, str], Json] = {}
     known = reader.brief()
     for number, run in known.runs():
@@ -179,7 +180,7 @@ def show(reader: LogReader, name: str) -> list[Record]:
 
 
 def stats(reader: LogReader) -> dict[str, object]:
-    """Counts over a whole log (``log stats``)."""
+    """Counts over a whole log as a dict, for ``log stats``: records, statuses, workloads, devices, estimators, …."""
     statuses: Counter[str] = Counter()
     flags: Counter[str] = Counter()
     workloads: set[str] = set()
@@ -216,7 +217,8 @@ def stats(reader: LogReader) -> dict[str, object]:
 
 
 def verify(reader: LogReader, regenerate: Callable[[Record], str | None] | None = None) -> dict[str, object]:
-    """Check every line, and every source when ``regenerate`` is given (``log verify``).
+    """Dict of counts and of stale ids after checking every line, and every source when ``regenerate`` is given (``log
+    verify``).
 
     regenerate: the SHA-256 of the source that this version makes for a record; None when it cannot
                 tell (an operator of another project). A difference makes the record *stale*.
@@ -295,7 +297,9 @@ def compact(root: str | os.PathLike[str]) -> dict[str, object]:
 
 
 def union(entries: Iterable[LogLine]) -> dict[str, bytes]:
-    """{id: line}, the smaller of two different lines with one id, independent of order."""
+    """{id: line} of the valid records; of different lines with one id the smaller one, so that order does not
+    matter.
+    """
     lines: dict[str, bytes] = {}
     for entry in entries:
         if entry.record is not None:
@@ -305,7 +309,9 @@ def union(entries: Iterable[LogLine]) -> dict[str, bytes]:
 
 
 def write_merged(entries: Sequence[LogLine], root: Path) -> list[Path]:
-    """One segment for each workload among the entries, named after its content; damaged lines are left out."""
+    """Write one segment for each workload among the entries, named after its content; returns the paths. Damaged lines
+    are left out.
+    """
     folders: dict[str, list[LogLine]] = defaultdict(list)
     for entry in entries:
         if entry.record is not None:

@@ -139,8 +139,8 @@ class _Search:
     # --- what is next
 
     def _wanted(self) -> Iterator[tuple[Arm, int, str]]:
-        """Yield (template, row, kind) to measure: *the* default, promising templates' defaults, then strategies'
-        proposals; raises _Stop.
+        """Yield (template, row, record kind) to measure: the first template's default, promising templates' defaults,
+        then strategies' proposals; raises _Stop.
         """
         arms = [*self.arms.values()]
         for number, arm in enumerate([*arms[:1], *sorted(arms[1:], key=lambda arm: arm.promised_s)]):
@@ -165,7 +165,7 @@ class _Search:
         return bool(self.budget.passed) or any(r.status == "ok" for r in found.records[: found.reused])
 
     def _next(self, wanted: Iterator[tuple[Arm, int, str]]) -> tuple[Arm, int, str]:
-        """The next trial, marked as being measured; raises _Stop."""
+        """The next (template, row, record kind) to measure, marked as being measured and claimed; raises _Stop."""
         while True:
             arm, row, kind = next(wanted)
             if self.findings.records or self.arms.under_way:
@@ -290,7 +290,7 @@ class _Search:
         thread.join()
 
     def _go_on(self, arm: Arm, row: int) -> None:
-        """Raise _Stop unless a prebuilt trial is still wanted."""
+        """Raise _Stop if a configuration that is already built need not be measured any more."""
         arm.under_way.discard(row)
         try:
             if self.findings.records:
@@ -328,7 +328,7 @@ class _Search:
         raise over
 
     def _launch(self, flights: Flights, wanted: Iterator[tuple[Arm, int, str]]) -> _Stop | None:
-        """Start the next trial; returns the _Stop if there is none."""
+        """Start the next trial; returns None, or the _Stop that says why there is none."""
         try:
             arm, row, kind = self._next(wanted)
         except _Stop as reason:
@@ -339,7 +339,9 @@ class _Search:
         return None
 
     def _take(self, landed: Sequence[Landed]) -> _Stop | None:
-        """Log and learn finished trials; returns the first _Stop among them."""
+        """Log finished trials and pass them to strategies; returns the first _Stop among them, None if there is
+        none.
+        """
         over = None
         for one in landed:
             name, row = one.name
@@ -408,7 +410,7 @@ class _Search:
         )
 
     def _unfinished(self) -> str:
-        """Explanation for a search that ended before its first trial; "" otherwise."""
+        """Explanation if the budget ended before the first trial did; "" if the search stopped for another reason."""
         if self.stopped not in ("budget", "cancelled"):
             return ""
         return f"the {self.spec.budget_s or 0.0:.3g} s of the budget ended before the first trial did"
@@ -469,7 +471,9 @@ class Confirmation:
                 library = {}
 
     def finalists(self) -> list[Record]:
-        """The fastest configurations with different sources, and the default, which stands for those of its source."""
+        """Trial records of the fastest configurations, one per source, and the default's; the default stands for its
+        source.
+        """
         default = self.default()
         if default is not None and (default.status != "ok" or self._findings.failed_again(default)):
             default = None
@@ -498,7 +502,7 @@ class Confirmation:
         return [r for r in records if id(r) in fastest or r.id in self._also or key_of(r) in known]
 
     def default(self) -> Record | None:
-        """Trial record of *the* default, None if missing."""
+        """Trial record of the first template's default configuration; None if it was not measured."""
         return next((r for r in self._findings.records if self._arms.is_default(r)), None)
 
     # --- what is believed in the end
@@ -508,7 +512,9 @@ class Confirmation:
         return tuple(Timed.of(t, f, self._flops) for t, f in self.pairs if f.status == "ok")
 
     def ranked(self) -> tuple[Timed | None, tuple[Timed, ...]]:
-        """(best, finalists tied with it); configurations outside the final round keep their trial's time."""
+        """(best, finalists tied with it); best is None if nothing is valid, configurations outside the final round keep
+        their trial's time.
+        """
         race = {t.id: f.race or {} for t, f in self.pairs}
         lost = {trial for trial, standing in race.items() if standing.get("standing") == "slower"}
         ranked = sorted(
@@ -527,7 +533,9 @@ class Confirmation:
         return (Timed.of(choices[0].record, None, self._flops) if choices else None), ties
 
     def timed_default(self, best: Timed | None) -> Timed | None:
-        """The default's time comparable to the best's: from trials of both if one missed the final round."""
+        """The default's time comparable to the best's: from trials of both if one missed the final round; None if the
+        default was not measured.
+        """
         record = self.default()
         if record is None:
             return None
@@ -541,7 +549,7 @@ class Confirmation:
 
 
 def _library(found: Peer | None) -> Json:
-    """Field of a final record with the library's timing."""
+    """``{"baseline": timing fields}`` for a final record; {} without a valid timing."""
     if found is None:
         return {}
     taken = Span.of_library(encode(found))
@@ -554,8 +562,8 @@ class Findings:
     """The records of a search.
 
     records: usable trials, the first ``reused`` from earlier runs; finals: records of final rounds
-    new:     records of this run; counts: its trials by status
-    error:   LogError once the log cannot be written
+    new:     records of this run; counts: {status: number} of this run's trials
+    error:   LogError if the log could not be written, after which no more is measured; else None
     """
 
     def __init__(self, identity: RunIdentity, log: Log | None, limits: Limits) -> None:
@@ -591,7 +599,7 @@ class Findings:
         return made
 
     def failed_again(self, record: Record) -> bool:
-        """True if a final round found the trial's result wrong."""
+        """True if a final round measured the trial again and it failed, other than by a cause that may not recur."""
         failed = (r for r in self.finals if r.status != "ok" and not open_again(r, self._limits))
         return any(r.of == record.id for r in failed)
 

@@ -112,7 +112,9 @@ class Model:
         return 0.0
 
     def chances(self, results: Results, rows: Ints) -> Floats:
-        """Probability of each of ``rows`` to compile and run."""
+        """Probability of each of ``rows`` to compile and run: 1 before a failure, the overall rate for rows outside of
+        the candidates.
+        """
         if None not in results.values():
             return np.ones(len(rows))
         known = self._chances(results)
@@ -178,17 +180,18 @@ class _Process:
 
 
 def measured(results: Results) -> dict[int, float]:
-    """Entries of successful rows."""
+    """{row: seconds} of rows that did not fail."""
     return {row: t for row, t in results.items() if t is not None}
 
 
 def standard(y: Floats) -> Floats:
-    """``y`` scaled to mean 0 and standard deviation 1."""
+    """``y`` shifted and scaled to mean 0 and standard deviation 1."""
     return np.asarray((y - y.mean()) / (float(y.std()) or 1.0))
 
 
 def response(times: Sequence[float | None]) -> Floats:
-    """Values for the process: log seconds with the slow half compressed; failures as the slowest success.
+    """Log seconds with the slow half compressed, as values for the Gaussian process; failures count as the slowest
+    success.
 
     Times span two orders of magnitude, and only fast ones matter; uncompressed, the length scales would fit differences
     between slow configurations.
@@ -213,7 +216,7 @@ FIT_ROWS = 120  # the likelihood costs the cube of this; more rows hardly move t
 
 
 def for_fitting(rows: list[int], y: Floats) -> tuple[list[int], Floats]:
-    """Rows for fitting hyperparameters: all, or the fastest third and an even sample of the rest."""
+    """(rows, their values) for fitting hyperparameters: all, or the least third and an even sample of the rest."""
     if len(rows) <= FIT_ROWS:
         return rows, y
     order = np.argsort(y, kind="stable")

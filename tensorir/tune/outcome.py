@@ -42,14 +42,17 @@ class Timed(Shown):
 
     @property
     def span(self) -> Span | None:
-        """Span of its time, for ratios; None if it failed."""
+        """Seconds with interval and times per round, for ratios; None if it failed."""
         if self.taken is None or self.time_s is None:
             return None
         return self.taken.scaled(self.time_s / self.taken.time_s)
 
     @classmethod
     def of(cls, trial: Record, final: Record | None = None, flops: float | None = None) -> Timed:
-        """Take the time of ``final`` (a record of the final round) where there is one, else that of the trial."""
+        """Timed of a trial: by the time of ``final``, its record of the final round, unless None; else by its own.
+
+        flops: operations of a run, for the rate
+        """
         source = trial if final is None else final
         time_s = low = high = gflops = timed = None
         if source.time_s is not None:
@@ -66,7 +69,7 @@ class Timed(Shown):
         )
 
     def json(self) -> dict[str, object]:
-        """Fields of the document's ``best`` object."""
+        """Dict of the object ``best`` in the document of ``tune --json``."""
         return {
             "trial": self.trial,
             "template": self.template,
@@ -94,7 +97,7 @@ class MachineReport(Shown):
     waits: tuple[dict[str, Any], ...] = ()
 
     def words(self) -> str:
-        """Sentences for people; "" for an idle machine."""
+        """Text for people on what disturbed the timing; "" for an idle machine."""
         parts = [w for w in (self.load.words() or self.last.words(),) if w]
         if self.pace[1] > 1.3 * self.pace[0]:
             parts.append(f"its pace went from {self.pace[0]:.2f} to {self.pace[1]:.2f} times the reference's")
@@ -102,7 +105,7 @@ class MachineReport(Shown):
         return ", ".join(parts)
 
     def json(self) -> dict[str, object]:
-        """The fields for documents."""
+        """Dict for JSON documents: whether the machine was busy, text, load figures, pace and waits."""
         load = self.load.fields() | {"used": round(self.load.used, 3), "lost": round(self.load.lost, 3)}
         return {
             "busy": self.load.disturbed or self.last.disturbed,
@@ -126,9 +129,9 @@ class TuneOutcome(Shown):
     ties:     finalists that the final round did not find slower than another
     records:  all usable trial records, earlier ones first
     reasons:  the failures of ``records`` grouped, most frequent first; where none is left, those of final rounds too
-    machine:  what else the machine did meanwhile
+    machine:  use of the machine by other processes meanwhile
     unspent_s: seconds of the budget that were left; None without a budget
-    seconds:  parts of ``elapsed_s`` (``tune.budget.PARTS``); {} for a shape of a set, which shares workers with others
+    seconds:  parts of ``elapsed_s`` (``tune.budget.TIME_PARTS``); {} for one shape of a set, which shares workers
     """
 
     status: str
@@ -156,17 +159,17 @@ class TuneOutcome(Shown):
 
     @property
     def ratio(self) -> Ratio | None:
-        """Baseline time divided by best time, None without either."""
+        """Time of the baseline library divided by the best time; None if one of them is missing."""
         return None if self.baseline is None else self.against_best(Span.of_library(self.baseline))
 
     @property
     def gain(self) -> Ratio | None:
-        """Default time divided by best time, None without either."""
+        """Time of the default configuration divided by the best time; None if one of them is missing."""
         found = None if self.default is None else self.default.span
         return None if found is None else self.against_best(found)
 
     def against_best(self, other: Span) -> Ratio | None:
-        """``other``, a time of the final round, divided by the best time."""
+        """``other``, a time of the final round, divided by the best time; None without a best."""
         mine = None if self.best is None else self.best.span
         on_cpu = self.identity.device.get("kind", "cpu") == "cpu"
         return None if mine is None else Ratio.of(other, mine, self.machine.last if on_cpu else None)
@@ -225,7 +228,9 @@ def without_default(record: Record) -> str:
 
 
 def grouped_reasons(records: Iterable[Record]) -> tuple[Json, ...]:
-    """Failures by reason: ``{"status", "reason", "count", "trial"}``, where ``trial`` is an example for ``repro``."""
+    """Failures grouped by reason, most frequent first: ``{"status", "reason", "count", "trial"}``, the last the record
+    id of an example (for ``repro``). Trials cut short for being slow are no failures.
+    """
     counts: Counter[str] = Counter()
     example: dict[str, Record] = {}
     for record in records:

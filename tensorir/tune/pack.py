@@ -114,7 +114,7 @@ class PackedLog:
         return [n for n in self._listed if n.startswith(f"{folder}/")]
 
     def read(self, name: str) -> bytes:
-        """Bytes of a member, verified again, as the file may have changed."""
+        """Bytes of a member; raises PackError if they differ from the manifest's digest (changed file)."""
         size, digest = self._listed[name]
         with self._understood():
             data = self._take(name, size)

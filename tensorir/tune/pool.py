@@ -23,7 +23,9 @@ PROMISING_RATIO = 1.25
 
 
 class HasRows(Protocol):
-    """Interface of a source of configurations; implemented by ``tensorir.tune.space.Space``."""
+    """Interface of a space of configurations: knobs' names, their values, and the legal rows as an array of value
+    indices.
+    """
 
     @property
     def names(self) -> tuple[str, ...]: ...
@@ -90,7 +92,7 @@ class Pool:
 
     @property
     def partial(self) -> bool:
-        """True if rows may be added later."""
+        """True if the space lists only a sample of its rows, so that rows may be added later."""
         return self._space is not None
 
     @property
@@ -99,7 +101,7 @@ class Pool:
         return len(self.rows) - self._listed
 
     def catch_up(self) -> int:
-        """Include rows listed by others in the space; returns the number of rows."""
+        """Include rows that were listed in the space meanwhile; returns the number of all rows."""
         if self._space is not None and len(self._space.legal) > len(self.rows):
             self.rows = self._space.legal
         return len(self.rows)
@@ -140,7 +142,9 @@ class Pool:
 
     @property
     def hopeless(self) -> npt.NDArray[np.bool_]:
-        """Mask of rows predicted so slow that they are tried last."""
+        """Mask of rows predicted slower than ``HOPELESS_RATIO`` times the fastest, to be tried last; none without a
+        model.
+        """
         if self.expected_s is None:
             return np.zeros(len(self), dtype=bool)
         return np.asarray(self.slowness > HOPELESS_RATIO)
@@ -150,7 +154,7 @@ class Pool:
         return [(j, column) for j, v in enumerate(self.values) for column in encode(v)]
 
     def points(self, rows: npt.ArrayLike) -> Floats:
-        """``rows`` as points of the unit cube, for distances."""
+        """Coordinates of ``rows`` in the unit cube, one row of floats each, for distances."""
         some = self.rows[np.asarray(rows, dtype=np.int64)]
         if not self._columns:
             return np.zeros((len(some), 1))
@@ -158,7 +162,7 @@ class Pool:
 
 
 def encode(values: Sequence[Any]) -> list[Floats]:
-    """Columns that place the values of one knob in [0, 1].
+    """Columns of coordinates in [0, 1] for the values of one knob; [] for a single value.
 
     Numbers: their logarithm, as tile sizes act multiplicatively (log2 ordinals beat one-hot columns; BaCO, arXiv
     2212.11142, section 4.2); evenly spaced ones also as they are. Whole numbers not all powers of two: also their
@@ -186,9 +190,10 @@ LINEAR_FROM = 8
 
 
 def _linear(values: Sequence[Any]) -> list[Floats]:
-    """Column of equally spaced numbers on a linear scale (they may be sizes or counts); [] for others and short lists.
+    """[column in [0, 1] on a linear scale] for evenly spaced numbers (sizes or counts); [] for others and for short
+    lists.
 
-    Nothing for others, and for a few: there the logarithm says as much, and a further column draws them apart.
+    For short lists the logarithm says as much, and a further column draws values apart.
     """
     if len(values) < LINEAR_FROM or any(isinstance(v, bool) for v in values):
         return []

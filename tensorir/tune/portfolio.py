@@ -116,7 +116,9 @@ def _bits(mask: int) -> list[int]:
 
 
 def _faster(rows: list[int], matrix: Any, fits: Any, weights: Sequence[float] | None) -> list[int]:
-    """Improve a cover by exchanging single members while total time decreases and all shapes stay covered."""
+    """Rows of a cover improved by exchanging single members while the weighted total time decreases and all shapes stay
+    covered.
+    """
     weight = np.ones(matrix.shape[1]) if weights is None else np.asarray(weights, dtype=np.float64)
 
     def total(some: list[int]) -> float:

@@ -150,7 +150,7 @@ class Worker:
         limits: Mapping[str, float] | None = None,
         cancel_after: float | None = None,
     ) -> Json:
-        """Send ``message`` and return the handler's reply, or what became of it.
+        """Send ``message`` and return the handler's reply, or one made here if the process died, hung or was cancelled.
 
         timeout:      seconds for the whole request once the worker is ready
         limits:       seconds for single phases, counted from the phase's start; ``timeout`` runs
@@ -252,7 +252,7 @@ class Worker:
                 raise _GarbledError(f"a frame with keys {sorted(frame)[:4]}")
 
     def _failed(self, child: _Child, status: str, detail: Json) -> Json:
-        """Kill the child; returns the error reply with its phase and last output."""
+        """Kill the child and return the error reply: status, and detail with its phase and last output."""
         child.kill()
         self.output = child.tail_text()
         self._child = None
@@ -304,7 +304,7 @@ def start_early(module: str) -> None:
 
 
 def claimed(module: str) -> Worker:
-    """A Worker for ``module``: the one started early if still unclaimed, else a new one."""
+    """Worker for ``module``: the one started by ``start_early`` if nobody has taken it yet, else a new one."""
     return _early.pop(module, None) or Worker(module)
 
 
@@ -435,7 +435,7 @@ class _Child:
         return "".join(c if c in "\n\t" or c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
 
     def alive(self) -> bool:
-        """True if the process runs; does not reap it."""
+        """True if the process has not exited; an exited one is not reaped."""
         return not self._exited()
 
     def _exited(self) -> bool:
@@ -534,7 +534,7 @@ def close_all(*fds: int) -> None:
 
 
 def pidfd(pid: int) -> int | None:
-    """Return a descriptor that becomes readable when ``pid`` ends, where the system has them."""
+    """Descriptor that becomes readable when process ``pid`` ends; None on systems without such descriptors."""
     with contextlib.suppress(AttributeError, OSError):
         return os.pidfd_open(pid)
     return None

@@ -86,12 +86,12 @@ class Progress:
 
     @property
     def ratio(self) -> Ratio | None:
-        """The library's time divided by the best so far; None without either."""
+        """The library's time divided by the best so far; None if one of them is missing."""
         peer = self.peer or (self.baseline and {"time_s": self.baseline[1]})
         return None if self.best is None or not peer else Ratio.of(Span.of_library(peer), self.best, self.load)
 
     def due(self, elapsed_s: float, improved: bool) -> bool:
-        """True if a line should be printed now: after an improvement or ten quiet seconds; remembers it."""
+        """True if a line should be printed now: after an improvement or ten quiet seconds. A True counts as printed."""
         if not improved and elapsed_s - self.printed_s < EVERY_S:
             return False
         self.printed_s = elapsed_s

@@ -107,7 +107,7 @@ class Race:
 
     @property
     def decided(self) -> bool:
-        """True if one contestant is left, or the rest are shown to be tied."""
+        """True if one contestant is left, the rest are shown to be tied, or ``MOST_ROUNDS`` rounds have been run."""
         if len(self.running) <= 1 or self.rounds >= MOST_ROUNDS:
             return True
         left = np.ix_(self.running, self.running)
@@ -115,7 +115,7 @@ class Race:
         return bool(sure[~np.eye(len(self.running), dtype=bool)].all())
 
     def standings(self) -> list[Standing]:
-        """The standing of each contestant; at least one round has been run."""
+        """Standing of each contestant, in order of their numbers; requires at least one round."""
         logs = np.array(self._logs)
         common = logs[:, self.running]
         middles = np.median(common - common.mean(axis=1, keepdims=True), axis=0)

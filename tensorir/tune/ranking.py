@@ -28,9 +28,10 @@ class RankedRecord(Shown):
     """A loadable configuration with the time by which it is ranked.
 
     record:    its trial (or its final measurement, when the trial's line is lost)
-    time_s:    of the newest final round; of an earlier one, at the level of the newest; or of its trial (``steady_s``)
-               low_s, high_s: the interval of that
-    round:     number of the final round that the time is from, 0 for the newest; None for a trial's
+    time_s:    seconds measured in the newest final round that it was in, scaled to the newest round; those of its
+               trial (``steady_s``) if it was in none
+    low_s, high_s: 95 % interval of ``time_s``
+    round:     number of that final round, 0 for the newest; None if the time is the trial's
     timed:     the record that the time is from
     """
 
@@ -46,13 +47,13 @@ class RankedRecord(Shown):
 
     @property
     def span(self) -> Span:
-        """Span of its time, for ratios."""
+        """``time_s`` with its interval and times per round, for ratios."""
         timed = Span.of(self.timed)
         return timed.scaled(self.time_s / timed.time_s)
 
     @property
     def load(self) -> ProcessorLoad | None:
-        """Machine load during its timing; None if that does not disturb the device."""
+        """Load of the machine by other processes during its timing; None for a GPU, which that does not disturb."""
         on_cpu = self.timed.device.get("kind", "cpu") == "cpu"
         return ProcessorLoad.of(self.timed.load) if on_cpu else None
 
@@ -68,14 +69,14 @@ class RankedRecord(Shown):
         return self.round == 0
 
     def against(self, best: RankedRecord) -> float:
-        """Seconds comparable with ``best.time_s``: from trials of both if only one has a final round."""
+        """Seconds of this record to compare with ``best.time_s``: from trials of both if only one has a final round."""
         if (self.round is None) == (best.round is None):
             return self.time_s
         return best.time_s * self.record.steady_s / best.record.steady_s
 
 
 def key_of(record: Record) -> str:
-    """Key of a record's template and configuration (and source); equal for measurements of the same kernel."""
+    """JSON text ``["template", {configuration}]``: equal for all measurements of one configuration."""
     return record.key if isinstance(record, Stored) else key_text([record.template, record.config])
 
 

@@ -35,12 +35,12 @@ class Span(Shown):
 
     @classmethod
     def of(cls, record: Record) -> Span:
-        """Span of a record that has a time."""
+        """Seconds of a record with interval, spread and times per round; the record must have a time."""
         return cls(record.steady_s, *record.span, _spread(record.samples), tuple(record.samples), record.round or "")
 
     @classmethod
     def of_library(cls, document: Mapping[str, object]) -> Span:
-        """Span of a library's time in a document or record."""
+        """Seconds of a library with interval, spread and times per round, from fields ``time_s``, ``low_s``, …."""
         said = cast("Mapping[str, Any]", document)
         seconds, low, high = (
             max(float(said["time_s"]), math.ulp(0.0)),
@@ -54,7 +54,7 @@ class Span(Shown):
         return cls(seconds, min(low, seconds), max(high, seconds), spread, slots, name)
 
     def scaled(self, factor: float) -> Span:
-        """This Span multiplied by ``factor``."""
+        """Span with time and interval multiplied by ``factor``; times per round are kept."""
         return replace(self, time_s=self.time_s * factor, low_s=self.low_s * factor, high_s=self.high_s * factor)
 
     def over(self, other: Span) -> tuple[float, float]:
@@ -121,7 +121,9 @@ class Ratio(Shown):
         return f"~{self.value:.2g}x{name} (unsteady)"
 
     def share(self, of: str) -> str:
-        """``54% of cudnn``, or as ``text``."""
+        """Text ``54% of cudnn``; ``~54% of cudnn (unsteady)``; or ``unsteady against cudnn`` if no number can be
+        given.
+        """
         if self.steady:
             return f"{self.value:.0%} of {of}"
         return f"unsteady against {of}" if self.hopeless else f"~{self.value:.0%} of {of} (unsteady)"
@@ -133,7 +135,7 @@ class Ratio(Shown):
         return not self.steady and not known
 
     def json(self) -> dict[str, object]:
-        """The ratio as a dict for documents."""
+        """Dict for JSON documents: ratio, ratio_low, ratio_high, steady, and doubt if any."""
         found = {"ratio": self.value, "ratio_low": self.low, "ratio_high": self.high, "steady": self.steady}
         return found | ({"doubt": self.doubt} if self.doubt else {})
 

@@ -139,7 +139,7 @@ class Record(Setting):
     """A measurement: one line of the log. BadRecord for fields that contradict each other.
 
     low_s, high_s: the interval of ``time_s``
-    load:     what else the machine did meanwhile
+    load:     use of the processor by other processes meanwhile
     limits:   seconds and bytes allowed to a measurement that failed (``circumstances.Limits``)
     drift:    slowdown of the reference since its own trial; 1 where it is None
     race:     of a final record: its ``Standing`` among the finalists
@@ -187,12 +187,12 @@ class Record(Setting):
 
     @property
     def steady_s(self) -> float:
-        """Seconds corrected by the machine's drift: the time to compare; inf without a time."""
+        """Seconds to compare: ``time_s``, from which the machine's drift is already divided out; inf without a time."""
         return math.inf if self.time_s is None else max(float(self.time_s), math.ulp(0.0))  # positive in any log
 
     @property
     def span(self) -> tuple[float, float]:
-        """95 % interval of ``steady_s``, of a record that has a time."""
+        """(low, high): 95 % interval of ``time_s`` in seconds; the record must have a time."""
         assert self.time_s is not None
         assert self.low_s is not None
         assert self.high_s is not None
@@ -206,10 +206,10 @@ REQUIRED_FIELDS = tuple(f.name for f in fields(Record) if f.default is MISSING a
 
 @dataclass(frozen=True)
 class LogLine:
-    """One line of a log file: a valid ``record``, or the ``reason`` why it is none.
+    """One line of a log file: a valid ``record``, or None and the ``reason``.
 
-    line:  from 1; 0 for what has a segment's name and is no file
-    other: of another version of the schema: carried along, never deleted
+    line:  number from 1; 0 for an entry named like a segment that is not a file
+    other: true for a record of another schema version: carried along, never deleted
     """
 
     path: Path
@@ -240,7 +240,7 @@ class RunIdentity(Shown):
     versions: Mapping[str, str]
 
     def record(self, kind: str, template: str, config: Mapping[str, object], result: Mapping[str, object]) -> Record:
-        """Return the record of one measurement; BadRecord when ``result`` is not one.
+        """Return the record of one measurement; raises BadRecord when ``result`` is not one.
 
         ``result`` has ``status`` and any other field of the record that is the measurement's own;
         what identifies the record is set here and cannot be overridden. A time without ``low_s`` and ``high_s`` gets
@@ -267,7 +267,7 @@ class RunIdentity(Shown):
         return record
 
     def accepts(self, record: Setting) -> bool:
-        """Tell whether a measurement of ``record`` says something about this computation on this device.
+        """True if measurements of ``record`` are valid for this computation on this device.
 
         Same definition, same device name and driver, the same limits as far as both say them, and the
         same version of everything that makes the kernel. What is left out here is at most a warm start,
@@ -283,7 +283,7 @@ class RunIdentity(Shown):
 
 
 def relevant(versions: Mapping[str, str]) -> dict[str, str]:
-    """Entries of ``versions`` that affect a kernel or its time."""
+    """Entries of ``versions`` that affect a kernel or its time; libraries of the measuring side are dropped."""
     return {key: value for key, value in versions.items() if key not in HARNESS_LIBRARIES}
 
 
@@ -317,13 +317,13 @@ def checksum(record: Mapping[str, object]) -> str:
 
 
 def seal(said: Mapping[str, object]) -> Json:
-    """``said`` with its checksum appended as last key."""
+    """Dict of ``said`` with its checksum as last key, ``crc``."""
     body = {key: value for key, value in said.items() if key != "crc"}
     return {**body, "crc": checksum(body)}
 
 
 def encode(record: Record) -> bytes:
-    """Return the log line of a record; BadRecord if too long to be read back.
+    """Return the log line of a record; raises BadRecord if too long to be read back.
 
     The checksum is appended as the last key, so that a reader can verify the line's bytes without encoding it again.
     """
@@ -331,7 +331,7 @@ def encode(record: Record) -> bytes:
 
 
 def sealed(said: Mapping[str, object]) -> bytes:
-    """Return the line of a JSON object with its checksum."""
+    """Log line (bytes with line end) of a JSON object and its checksum; raises BadRecord if too long."""
     body = canonical(said)
     line = body[:-1] + b',"crc":"%08x"}\n' % zlib.crc32(body)
     if len(line) > MAX_LINE:
@@ -340,7 +340,7 @@ def sealed(said: Mapping[str, object]) -> bytes:
 
 
 def decode(line: bytes) -> Record:
-    """Return the record of one line; BadRecord says why there is none. Nothing in it is ever executed."""
+    """Return the record of one line; raises BadRecord says why there is none. Nothing in it is ever executed."""
     if len(line) > MAX_LINE:
         raise BadRecord("over-long line")
     said = read_json(line)
@@ -358,7 +358,7 @@ def decode(line: bytes) -> Record:
 
 
 def read(said: object) -> Record:
-    """Record of a JSON object without checksum; BadRecord if invalid."""
+    """Record of a JSON object without checksum; raises BadRecord if invalid."""
     try:
         return codec.decode(Record, said)
     except CodecError as error:
@@ -369,7 +369,7 @@ def read(said: object) -> Record:
 
 
 def read_json(text: bytes) -> dict[str, object]:
-    """Parse a JSON object strictly; BadRecord for other values, duplicate keys and non-JSON numbers."""
+    """Parse a JSON object strictly; raises BadRecord for other values, duplicate keys and non-JSON numbers."""
     try:
         made = _decoder.decode(text.decode("utf-8"))
     except BadRecord:
@@ -386,7 +386,7 @@ def read_json(text: bytes) -> dict[str, object]:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> Json:
-    """Dict of key-value pairs; BadRecord on duplicate keys, which readers resolve differently."""
+    """Dict of key-value pairs; raises BadRecord on duplicate keys, which readers resolve differently."""
     made = dict(pairs)
     if len(made) != len(pairs):
         raise BadRecord("duplicate key")
@@ -408,7 +408,7 @@ _decoder = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_consta
 
 
 def _sum_of(said: Json, line: bytes) -> str:
-    """Checksum of an object, from its line if that is canonical."""
+    """Checksum of an object as 8 hexadecimal digits, computed from its line if that is canonical, which is faster."""
     body, crc = line[:-19] + b"}", line[-19:]
     if line.isascii() and b"\\ud" not in line and crc == b',"crc":"%08x"}\n' % zlib.crc32(body):
         if _too_deep(body):
@@ -418,7 +418,7 @@ def _sum_of(said: Json, line: bytes) -> str:
 
 
 def _checked_sum(said: Json) -> str:
-    """Checksum of an object; BadRecord for infinities, lone surrogates or deep nesting."""
+    """Checksum of an object as 8 hexadecimal digits; raises BadRecord for infinities, lone surrogates, deep nesting."""
     try:
         text = canonical(said)
     except RecursionError:

@@ -91,7 +91,7 @@ class _Condition(ParsedText):
         raise self.refusal(f"unexpected {self.said(node)[:40]!r}", at=node.col_offset)
 
     def _listed(self, op: ast.cmpop, node: ast.expr) -> Term:
-        """Right operand of a comparison; after ``in`` a list, in brackets or parentheses."""
+        """Function from a configuration to the right operand of a comparison: a tuple after ``in``, else a value."""
         if not isinstance(op, ast.In | ast.NotIn):
             return self.term(node)
         elements = node.elts if isinstance(node, ast.Tuple | ast.List) else [node]
@@ -154,7 +154,10 @@ def _folded(first: Term, rest: Sequence[tuple[Callable[[Any, Any], Any], Term]])
 
 
 def _chain(first: Term, rest: Sequence[tuple[Callable[[Any, Any], bool], Term]]) -> Term:
-    """``a < b < c`` as in Python: pairs tested left to right, stopping at the first failure."""
+    """Function from a configuration to the bool of ``a < b < c`` as in Python, stopping at the first failure.
+
+    rest: (comparison, operand) pairs after the first operand
+    """
 
     def run(c: View) -> bool:
         left = first(c)

@@ -13,7 +13,9 @@ MAX_START_RECORDS = 1000
 
 
 def usable_rows(brief: Brief, identity: RunIdentity, limits: Limits | None) -> Rows:
-    """Rows of the records that ``tune.log.usable`` would return, one per configuration."""
+    """Rows of the trials that need no second measurement: same computation, device and versions; one per
+    configuration.
+    """
     mine = brief.rows_of(identity.accepts) & ~brief.columns["final"].astype(bool)
     rows = np.flatnonzero(mine)
     ends = brief.columns["status"][rows].astype("i8") << 32 | brief.columns["rest"][rows]

@@ -111,7 +111,9 @@ class Space(Handle, Shown):
         return self._at(self.legal[need_int("row", row, 0, len(self.legal) - 1)])
 
     def index(self, config: Mapping[str, object]) -> int:
-        """The row of ``legal`` that holds ``config`` (as it is or as JSON returned it); -1 when none does."""
+        """The row of ``legal`` that holds ``config`` (as it is or as JSON returned it); -1 if it is illegal or not
+        listed.
+        """
         code = self._quick(config)
         if code is None:
             try:
@@ -121,7 +123,7 @@ class Space(Handle, Shown):
         return self._more[code] if code in self._more else self._drawn(code)
 
     def rows(self, configs: Sequence[Mapping[str, object]]) -> list[int]:
-        """``index`` of each configuration."""
+        """Row of ``legal`` for each configuration; -1 if it is illegal or not listed."""
         for n, config in enumerate(need_list("configs", configs, "dicts")):
             if not isinstance(config, Mapping):
                 need_mapping(f"configs[{n}]", config)
@@ -133,7 +135,9 @@ class Space(Handle, Shown):
         return [row if hit else self.index(config) for row, hit, config in hits]
 
     def admit(self, config: Mapping[str, object]) -> int:
-        """Row of ``config`` as from ``index``; a legal but unsampled one is added now."""
+        """Row of ``config`` in ``legal``; -1 if illegal. A legal one that a sampled space has not listed is
+        appended.
+        """
         row = self.index(config)
         if row >= 0 or not self.sampled:
             return row
@@ -194,9 +198,8 @@ class Space(Handle, Shown):
         """The same space with conditional knobs: ``when(depth=lambda c: c["staged"])``, ``depth`` matters only if
         staged.
 
-        Where the condition fails, the knob has its first value, so that each schedule is one configuration. Restricting
-        or
-        pinning the knob to another value keeps only configurations in which it matters.
+        Where the condition fails, the knob has its first value, so that each schedule is one configuration.
+        Restricting or pinning the knob to another value keeps only configurations in which it matters.
         """
         where = dict(self.where)
         for name, condition in conditions.items():
@@ -238,9 +241,9 @@ class Space(Handle, Shown):
         return self._at(self._indices(config))
 
     def accept(self, config: Mapping[str, object]) -> Config:
-        """``canonical`` of a configuration that every constraint accepts.
+        """``config`` with exactly the declared names and values (``canonical``), if every constraint accepts it.
 
-        Raises DeclarationError ``space.illegal`` with the names of the others.
+        Raises DeclarationError ``space.illegal`` naming the constraints that refuse it.
         """
         made = self.canonical(config)
         if not accepted(made, self.where):
@@ -277,7 +280,7 @@ class Space(Handle, Shown):
         return enumerate_legal(self.names, self.values, self.where, start=start)
 
     def _codes(self) -> npt.NDArray[Any]:
-        """Sorted integer keys of the legal rows."""
+        """Sorted integer keys of the legal rows: their value indices as digits of one number."""
         if self._keys is None:
             if self.size < 2**62:
                 self._keys = codes(self.legal, [len(v) for v in self.values])
@@ -286,7 +289,7 @@ class Space(Handle, Shown):
         return self._keys
 
     def _list_more(self, rows: npt.NDArray[np.int32]) -> None:
-        """Append new rows to a sampled space."""
+        """Append rows of value indices, those not yet listed, to a sampled space."""
         self._codes()
         found, more, listed = self._found, dict(self._more), list[int]()
         for n, indices in enumerate(rows.tolist()):
@@ -305,7 +308,7 @@ class Space(Handle, Shown):
         return n if n < len(known) and known[n] == code else -1
 
     def _quick(self, config: Mapping[str, object]) -> int | None:
-        """Code of a configuration with exactly the knobs and no list values; None for others."""
+        """Integer key of a configuration that is a dict with exactly the declared knobs and values; None for others."""
         if type(config) is not dict or len(config) != len(self.names):
             return None
         code = 0
@@ -317,7 +320,7 @@ class Space(Handle, Shown):
         return code
 
     def _quick_codes(self, configs: Sequence[Mapping[str, object]]) -> npt.NDArray[np.int64] | None:
-        """``_quick`` of each configuration, vectorized; None if one is unsuitable."""
+        """Integer keys of several configurations, computed by NumPy; None if one of them has other knobs or values."""
         if self.size >= 2**62 or any(len(config) != len(self.names) for config in configs):
             return None
         made = np.zeros(len(configs), dtype=np.int64)
@@ -374,7 +377,7 @@ class Space(Handle, Shown):
         return found
 
     def _near(self, config: Config) -> str:
-        """Hint naming the fewest knob changes that make a configuration legal."""
+        """Hint naming the knob changes that lead to the nearest legal configuration."""
         if self._listed is None and self.size > EXACT_LIMIT:
             return "space.config(row) gives the legal ones"
         same = self.legal == np.array(self._indices(config), np.int32)

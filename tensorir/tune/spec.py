@@ -52,7 +52,7 @@ class RunSpec:
     on_start:        called with the device's description and the space before the first trial
     on_baseline:     called with the name and the seconds of the peer
     on_peer:         called with all that is known of it: name, time_s, low_s, high_s, spread (the slowest slot over the
-                     fastest), and load, what else the machine did meanwhile
+                     fastest), and load (use of the processor by others)
     live:            in a notebook, show one cell while it runs, which becomes the table of the outcome
     """
 

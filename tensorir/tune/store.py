@@ -76,7 +76,7 @@ class LogWriter:
         self.close()
 
     def append(self, record: Record) -> None:
-        """Write one sealed record and wait until the disk has it.
+        """Write one record with its checksum and wait until the disk has it.
 
         A short write (full disk) is taken back, so the file never ends in half a record of ours. A segment that
         somebody moved away meanwhile (a machine whose clock is wrong takes it for an old one) gets a successor.
@@ -92,7 +92,7 @@ class LogWriter:
                 self._write(line)
 
     def _in_place(self) -> bool:
-        """True if the open file still has its path."""
+        """True if the segment's path still names the open file; False if it was moved or deleted."""
         try:
             return os.path.samestat(os.fstat(self._fd), os.stat(self.path))
         except FileNotFoundError:
@@ -295,7 +295,9 @@ class LogReader:
             raise unreadable(error, self.root) from None
 
     def _passed_over(self, path: Path, error: OSError) -> str:
-        """Reason for skipping a segment; "" if it was compacted away."""
+        """Reason for skipping a segment that cannot be opened; "" if it was compacted away. Raises LogError for other
+        errors.
+        """
         if isinstance(error, FileNotFoundError):
             return ""
         if error.errno not in _NO_FILE or path == self.root:
@@ -346,7 +348,7 @@ class LogReader:
 
 
 def is_file(path: Path) -> bool:
-    """True if ``path`` is a file; LogError ``log.unreadable`` for an invalid name."""
+    """True if ``path`` is a file; raises LogError ``log.unreadable`` for an invalid name."""
     try:
         return path.is_file()
     except OSError as error:
@@ -370,7 +372,8 @@ def open_regular(path: Path) -> BinaryIO:
 
 
 def _in_batches(entries: Iterator[LogLine]) -> Iterator[LogLine]:
-    """The same entries, created in batches of up to ``BATCH_BYTES`` bytes that the garbage collector does not rescan.
+    """``entries`` unchanged, but created in batches of up to ``BATCH_BYTES`` bytes that the garbage collector does not
+    rescan.
 
     A kept record has a hundred containers, and Python's cyclic collector would visit them repeatedly as they
     accumulate, which doubles the time to read a large log.

@@ -68,9 +68,9 @@ def make(
 
 
 class Kept:
-    """A strategy kept between time slices of a search, created lazily by ``begin``.
+    """A strategy kept between time slices of a search and created at the first ``ask``.
 
-    begin: makes the strategy when it is first asked, when it is known how many trials there may be
+    begin: function that creates the strategy; called once the number of trials is known
     """
 
     def __init__(self, begin: Callable[[], Strategy]) -> None:
@@ -100,12 +100,12 @@ class Kept:
             self._inner.tell(row, seconds)
 
     def take_over(self, times: Mapping[int, float | None]) -> None:
-        """``tell`` each row's time."""
+        """Record each row's time, {row: seconds, None if failed}."""
         for row, seconds in times.items():
             self.tell(row, seconds)
 
     def __getattr__(self, name: str) -> Any:
-        """Optional attributes ``counts``, ``surrogate`` and ``forget`` of the strategy."""
+        """Attribute ``name`` of the strategy, such as ``counts``; raises AttributeError before it exists."""
         return getattr(self.__dict__.get("_inner"), name)
 
 
@@ -116,10 +116,10 @@ class Given:
         self._rows = rows
 
     def ask(self, n: int = 1) -> list[int]:
-        """The next ``n`` rows of the list."""
+        """The next ``n`` rows of the list, fewer at its end."""
         out, self._rows = self._rows[:n], self._rows[n:]
         return out
 
     def tell(self, row: int, seconds: float | None) -> None:
-        """Drop a known row from the list."""
+        """Remove ``row``, which has a result, from the list."""
         self._rows = [r for r in self._rows if r != row]

@@ -32,9 +32,10 @@ class Tuned:
     default:   the first trial's configuration; None if it is not valid
     default_s: seconds of the default to compare with the best's (``RankedRecord.against``)
     gain:      the default's time over the best's
-    library:   the fastest library of the best's final round: name, ``time_s``, ``low_s``, ``high_s``; ratio: its time
-               over the best's. None where none was timed (``choosing.library``)
-    spent_s:   between the log's records, of those that are this one's
+    library:   the fastest library of the best's final round: name, ``time_s``, ``low_s``, ``high_s``; None if
+               none was timed
+    ratio:     its time over the best's; None if none was timed
+    spent_s:   seconds of tuning: from the preceding record of the log to each of these, pauses excluded
     """
 
     workload: str
@@ -50,7 +51,7 @@ class Tuned:
 
     @functools.cached_property
     def place(self) -> int | None:
-        """Position of the best's trial among all trials; None if its line is lost."""
+        """Index of the best's trial among ``trials``, from 0; None if there is no best or its line is lost."""
         wanted = None if self.best is None else self.best.record.id
         return next((n for n, r in enumerate(self.trials) if r.id == wanted), None)
 
@@ -65,7 +66,7 @@ class Tuned:
         return ProcessorLoad.sum(r.load for r in self.trials)
 
     def best_so_far(self) -> list[float | None]:
-        """Seconds of the fastest valid configuration after each trial; None before the first."""
+        """After each trial, seconds of the fastest valid configuration until then; None before a valid one."""
         found: list[float | None] = []
         least = math.inf
         for r in self.trials:
@@ -90,7 +91,7 @@ class Importance:
 
 
 def tuned(records: Iterable[Record]) -> list[Tuned]:
-    """Records grouped by computation, device, driver and versions, most trials first."""
+    """Statistics per computation, device, driver and versions, those with most trials first."""
     groups: dict[str, list[Record]] = defaultdict(list)
     spent: dict[str, float] = defaultdict(float)
     before = -math.inf

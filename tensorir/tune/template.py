@@ -43,7 +43,7 @@ class Template(Value, Shown):
     needs: str = ""
 
     def suits(self, target: Target) -> bool:
-        """True if the template is written for this kind of target."""
+        """True if the target's kind is among ``kinds`` and it has the feature ``needs``, if any."""
         target = Target.parse(target)
         return target.kind in self.kinds and (not self.needs or target.has(self.needs))
 
@@ -54,7 +54,9 @@ class Template(Value, Shown):
 
     @property
     def size(self) -> str:
-        """Number of configurations in words, if the space exists already."""
+        """Number of configurations as text, "1,234 configurations"; "space made for the target" if no space
+        exists yet.
+        """
         spaces = self.__dict__.get("spaces", {}).values() if callable(self.given) else [self.given]
         counts = sorted({space.size for space in spaces})
         if not counts:
@@ -79,8 +81,8 @@ class Template(Value, Shown):
 
     @property
     def space(self) -> Space:
-        """The configurations for this machine's processor, for the least GPU that has what the template needs, or for
-        a GPU about which nothing is known.
+        """Space for a target chosen by the template: this machine's processor if it suits CPUs, else the GPU
+        architecture that it needs, or an unspecified GPU.
         """
         gpu = f"cuda -arch={self.needs}" if self.needs.startswith("sm_") else "opencl -kind=gpu"
         return self.space_for(target_here("opencl" if self.kinds[0] == "cpu" else gpu))
@@ -107,7 +109,9 @@ class Template(Value, Shown):
         return spaces[key]
 
     def started(self, target: Target) -> Space | None:
-        """Space for a target; None if empty, or no rule can schedule it there."""
+        """Space for a target; None if it has no legal configuration, the template is for other targets, or no rule can
+        schedule the computation there.
+        """
         try:
             space = self.space_for(target)
             return space if space.default is not None else None
@@ -235,7 +239,7 @@ class Templates(MutableMapping[str, Template], Shown):
         self._turn = threading.Lock()
 
     def of(self, target: Target) -> Iterator[tuple[str, Template]]:
-        """Yield (name, template) for a kind of target; lazy ones of other kinds are not created."""
+        """Yield (name, template) of the templates for the target's kind; those of other kinds are not created."""
         first = self._lead[target.kind](target) if target.kind in self._lead else None
         begun = next(self._of(target), None)
         lead = self.named(first, target) if first is not None and begun is not None and first != begun[0] else None
@@ -253,7 +257,7 @@ class Templates(MutableMapping[str, Template], Shown):
                     yield n, t
 
     def named(self, name: str, target: Target) -> Template | None:
-        """The template of a name on a target; None where there is none."""
+        """Template ``name`` as made for ``target``; None if it has no template of that name."""
         later, made = self._later, self._made
         if name in made or later is None:
             return made.get(name)
@@ -266,7 +270,7 @@ class Templates(MutableMapping[str, Template], Shown):
         return found
 
     def _own(self) -> dict[str, Template]:
-        """All of them, to be changed: no more are created."""
+        """Dict of all templates, created now and open to changes; no more are created later."""
         made = {name: self[name] for name in self}
         with self._turn:
             if self._later is not None:  # else another thread was first, and may have changed some
@@ -306,7 +310,7 @@ class Templates(MutableMapping[str, Template], Shown):
         return table_of(self)
 
     def copy(self) -> Templates:
-        """An independent copy."""
+        """Independent copy; its lazy templates stay lazy."""
         later, made = self._later, self._made  # in this order, as above
         other = Templates(made, None, self._alone, self._lead, self._other)
         other._later, other._begun = later, self._begun
@@ -328,20 +332,24 @@ def suiting(templates: Mapping[str, Template], target: Target) -> Iterator[tuple
 
 
 def found_on(templates: Mapping[str, Template], name: str, target: Target) -> Template | None:
-    """Template of a name as made for ``target``, else for any target of its kind; None if there is none."""
+    """Template ``name`` as made for ``target``, else as made for any target of the same kind; None if neither
+    exists.
+    """
     found = templates.named(name, target) if isinstance(templates, Templates) else None
     return found or templates.get(name)
 
 
 def template_on(templates: Mapping[str, Template], name: str, target: Target) -> Template:
-    """``found_on``; KeyError if there is none."""
+    """Template ``name`` as made for ``target`` or any target of the same kind; raises KeyError if neither exists."""
     if found := found_on(templates, name, target):
         return found
     raise KeyError(name)
 
 
 def need_rule(found: Mapping[str, T], name: str, what: str, target: Target) -> T:
-    """Item ``name`` of what rules make of ``what`` on ``target``; raises ScheduleError ``template.target`` if none."""
+    """Entry ``name`` of ``found``, the templates that rules make for ``what`` on ``target``; raises ScheduleError
+    ``template.target`` if missing.
+    """
     if (one := found.get(name)) is None:
         message = f"no rule schedules {what} by {name} on {target.text}"
         raise refuse(ScheduleError, "template.target", message, hint=f"one of {', '.join(found)}")

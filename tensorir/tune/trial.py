@@ -16,7 +16,7 @@ from tensorir.runtime.machine import ProcessorLoad
 class Trial:
     """A request to measure one configuration.
 
-    kind:   "default" or "trial"; where the default fails, what is measured next stands in for it
+    kind:   "default" or "trial"; trials after a failed default are "default" until one passes
     best_s: the least seconds of a valid result so far, where several trials are measured at the same time
     """
 
@@ -80,7 +80,7 @@ class Outcome(Known):
     detail:    why it failed, where, and what else is worth knowing: plain data
     estimator: how the time was come by (``tensorir.runtime.estimate``)
     drift:     by how much slower the machine was than in the reference's own trial
-    load:      what else the machine did meanwhile
+    load:      use of the processor by other processes meanwhile
     race:      how it came out of the race of a final round
     device:    which of several devices of one kind measured it
     """
@@ -105,7 +105,7 @@ class Outcome(Known):
 
     @property
     def told(self) -> Mapping[str, Any]:
-        """The detail dict; {} if absent."""
+        """The detail as a mapping; {} if it is a text or absent."""
         return self.detail if isinstance(self.detail, Mapping) else {}
 
     @property
@@ -115,7 +115,7 @@ class Outcome(Known):
 
     @property
     def steady_s(self) -> float:
-        """Drift-corrected seconds for comparisons; inf without a time."""
+        """Seconds to compare: ``time_s``, from which the machine's drift is already divided out; inf without a time."""
         return math.inf if self.time_s is None else max(self.time_s, math.ulp(0.0))
 
     def telling(self, **more: object) -> Self:
@@ -160,7 +160,7 @@ class Reply(Outcome):
 
     @property
     def outcome(self) -> Outcome:
-        """The plain Outcome, as recorded."""
+        """Outcome without the fields of a reply, as it is recorded."""
         return Outcome(**{name: getattr(self, name) for name in _OUTCOME})
 
 
