@@ -77,11 +77,11 @@ class Asker:
     def answer(
         self, message: Mapping[str, object], limits: Mapping[str, float], cancel_after: float | None
     ) -> dict[str, object]:
-        """``request`` with message and reply as JSON data."""
+        """Reply as JSON data to a request given as JSON data, for executors; otherwise like ``request``."""
         return encode(self.request(decode(Request, message), limits, cancel_after))
 
     def hear(self, phase: Callable[[str], object]) -> None:
-        """Set a callback for phases of future requests."""
+        """Set a function to be called with the name of each phase that the worker enters, from the next request on."""
         self._worker.heard = phase
 
     def kill(self) -> None:
@@ -106,11 +106,13 @@ class Anyone:
     def request(
         self, request: Request, limits: Mapping[str, float], cancel_after: float | None, late_s: float | None = None
     ) -> Reply:
-        """Send a request to a free worker and return the reply; the workers' own limits apply."""
+        """Send a request to a free worker and return the reply; ``limits`` is ignored, as workers have limits of their
+        own.
+        """
         return self._flights.ask(encode(request), cancel_after, late_s)
 
     def close(self) -> None:
-        """Close the connection to the workers."""
+        """Abandon pending requests and close the workers."""
         self._flights.close()
 
 
@@ -122,7 +124,7 @@ _folder: list[Scratch] = []
 
 
 def ask(message: Mapping[str, object], limits: Mapping[str, float], cancel_after: float | None) -> dict[str, object]:
-    """Answer a request in a local worker process, one per concurrent request; message and reply are JSON data.
+    """Reply (JSON data) to a request (JSON data) from a local worker process, one per concurrent request.
 
     Candidates run in that worker, so they cannot harm this process; it is kept for the next request.
     """
@@ -146,7 +148,9 @@ def end_idle() -> None:
 
 
 def _at_home(request: Request) -> Request:
-    """``request`` with a local folder for expected outputs that outlives killed workers."""
+    """``request`` if its folder of expected outputs exists on this machine; else with a local folder in its place,
+    which outlives killed workers.
+    """
     if os.path.isdir(request.setup.folder):
         return request
     with _lock:

@@ -47,7 +47,7 @@ def auto_schedule(outputs: Tensor | Sequence[Tensor], target: str | Target = "op
 def fusions(
     outputs: Tensor | Sequence[Tensor], target: str | Target = "opencl", *, measure: bool = False, rounds: int = 15
 ) -> Fusions[Schedule]:
-    """Return which pairs of the stages of ``outputs`` one kernel may compute, and what that gains, as a table.
+    """Table of the pairs of stages of ``outputs`` that one kernel may compute, with what each fusion gains.
 
     A row for each producer with its consumer, and for stages that do not need each other: whether it is legal (with the
     primitive's own error where not), bytes that are no longer written and read, and modelled time of the two stages

@@ -65,7 +65,7 @@ class ReferenceKernel:
 
     @property
     def paired(self) -> ReferenceLaunch:
-        """The reference as the estimator's ReferenceLaunch."""
+        """Bound launch and seconds per call of the reference, in the form that the estimator takes."""
         return ReferenceLaunch(self.bound, self.seconds)
 
     def pace(self, length_s: float) -> float:
@@ -87,7 +87,7 @@ class ReferenceKernel:
 
 
 def told_pace(drift: float) -> float | None:
-    """Drift factor to record; None if within noise."""
+    """``drift`` (slowdown factor) if it is worth recording; None if within noise or implausibly large."""
     changed = abs(math.log(drift)) > math.log(STEADY_RATIO) and 1 / MAX_DRIFT <= drift <= MAX_DRIFT
     return drift if changed else None
 
@@ -137,8 +137,10 @@ class Runner:
         self._whole = WHOLE_PHASE if warm else "run"
 
     def _refuse_slow(self, least: float, best_s: float, pace: float) -> None:
-        """Raise Refused for a kernel of at least ``least`` seconds if far slower than ``best_s``; the record notes the
-        drift used.
+        """Raise Refused with status ``skipped_slow``: the kernel takes at least ``least`` seconds, far more than
+        ``best_s``.
+
+        pace: drift factor used for that, noted in the record unless 1
         """
         detail = {"at_least_s": least, "best_s": best_s}
         raise self.candidate.ended(Outcome("skipped_slow", detail, drift=None if pace == 1.0 else pace))
@@ -179,7 +181,9 @@ class Runner:
         return "device " + ", ".join(f"{p.name}{list(p.shape)}" for p in self.source.outputs)
 
     def at_awkward_shape(self, device: Device, progress: Progress) -> None:
-        """Verify the same schedule at a small shape with remainders; raises Refused."""
+        """Verify the schedule applied to a small shape with remainders, if one can be found; raises Refused if results
+        differ.
+        """
         found = None if self.schedule is None or self.schedule.edited is not None else _awkward(self.schedule)
         if found is None:
             return
@@ -201,7 +205,9 @@ class Runner:
         self._passed(f"device {shape}")
 
     def try_floats(self, left_s: float, progress: Progress) -> None:
-        """Verify on normal random floats if ``Data.floats`` provides them; raises Refused."""
+        """Verify on normal random floats; does nothing if the inputs cannot be random floats. Raises Refused if results
+        differ.
+        """
         if (floats := self.data.floats(left_s)) is not None:
             progress("reference")
             made = floats.as_floats()
@@ -209,9 +215,10 @@ class Runner:
             self.on_floats(made, f"normal floats {SEED}")
 
     def on_floats(self, floats: Floats, words: str) -> None:
-        """Bind full-precision inputs in place of small integers, and verify them; raises Refused.
+        """Bind full-precision inputs in place of small integers and run once; raises Refused unless results are the
+        expected ones, if there are any, as far as rounding explains.
 
-        Raises Refused unless results are the expected ones, where there are any, as far as rounding explains.
+        words: description of the inputs, noted as a passed shape
         """
         self.bound = None  # its arrays make room
         try:
@@ -230,7 +237,9 @@ class Runner:
         self._passed(f"{self._shape()} {words}")
 
     def bind(self) -> Any:
-        """A bound launch, its first result compared with the guarded run's."""
+        """Launch bound to the device's inputs, run once; raises Refused if its result differs from the guarded
+        run's.
+        """
         try:
             self.bound = self.program.bind(*self.inputs)
             self.took = self.once()
@@ -278,9 +287,10 @@ class Runner:
         self, best_s: float | None, pace: float, progress: Progress, kernel: ReferenceKernel | None = None
     ) -> None:
         """Raise Refused if launches show the kernel to be slower than the best: interleaved with the reference, or
-        alone by a large factor.
+        alone by a large factor. Does nothing if ``best_s`` is None.
 
-        best_s: for a machine as fast as in the reference's own trial; pace: how much slower it was last
+        best_s: seconds of the best kernel so far, on a machine as fast as in the reference's own trial
+        pace:   how many times slower the machine was when last compared
         """
         if best_s is None:
             return
@@ -293,8 +303,10 @@ class Runner:
             self._refuse_slow(0.8 * once, best_s, pace)
 
     def _refuse_slower(self, best_s: float, once: float, kernel: ReferenceKernel) -> None:
-        """Raise Refused if the fastest launch exceeds SLOW * best_s even at the slowest drift seen for the
-        reference.
+        """Raise Refused if the fastest launch takes more than ``SLOW_RATIO`` times ``best_s`` even at the slowest pace
+        of the reference seen meanwhile.
+
+        once: seconds of a launch already measured
         """
         turns, own, pace = 0, once, 0.0
         while once > BRIEF_S:
@@ -307,9 +319,9 @@ class Runner:
                 self._refuse_slow(0.8 * own, best_s, told_pace(pace) or 1.0)
 
     def time(self, progress: Progress, best_s: float | None = None, kernel: ReferenceKernel | None = None) -> Outcome:
-        """Time the kernel (``runtime.estimate``), interleaved with the reference if there is one; returns its Outcome.
+        """Outcome with the kernel's time (``runtime.estimate``), interleaved with the reference if ``kernel`` is given.
 
-        best_s: as for ``refuse_slow``; what is shown to be slower is not timed any longer
+        best_s: seconds of the best kernel so far; timing ends early once this one is shown to be slower
         """
         said = time.perf_counter()
 
@@ -344,7 +356,7 @@ def _awkward(s: Schedule) -> tuple[str, tuple[Tensor, ...], Source] | None:
 
 
 def timed(found: Estimate, drift: float | None = None) -> Outcome:
-    """Outcome of an estimate."""
+    """Outcome ``ok`` with an estimate's seconds, interval and samples; flagged if the interval is wide."""
     flags = ("unstable_timing",) if found.high_s - found.low_s > UNSTABLE_WIDTH * found.seconds else None
     times = found.seconds, found.low_s, found.high_s, found.samples[:MOST_SAMPLES]
     return Outcome("ok", None, *times, ESTIMATOR, drift, flags=flags)

@@ -79,7 +79,8 @@ class Executable(Handle, Exportable, Shown):
         return self.program.bind(*by_name(self.emitted, arrays, named), out=out)
 
     def prepack(self, **arrays: object) -> Executable:
-        """The same kernels with inputs fixed: what depends on those alone (``run="once"`` in the schedule) is made now.
+        """The same kernels with inputs fixed: kernels that depend on those alone (``run="once"`` in the schedule) run
+        now.
 
         >>> g = f.prepack(w=weights)  # w: an input that only such kernels read
         >>> y = g(x)
@@ -157,7 +158,7 @@ class Executable(Handle, Exportable, Shown):
         backward: Mapping[str, Exportable] | None = None,
         batched: Exportable | Sequence[Exportable] | None = None,
     ) -> Path:
-        """Write a folder that runs without tensorir; see ``tensorir.export``.
+        """Write a folder that runs without tensorir; returns its path.
 
         to:   destinations, a list of them or one: "source", "pyopencl", "cupy" … One that takes another language than
               this kernel's gets the same schedule in that language
@@ -185,7 +186,7 @@ class Executable(Handle, Exportable, Shown):
         )  # fmt: skip
 
     def _lowered_again(self, target: str) -> ExportProgram:
-        """This computation lowered for another target, with the same fixed inputs."""
+        """This computation lowered for ``target``, with the fixed inputs of this executable."""
         assert self._again is not None
         made = self._again(target)
         inputs = {p.name for p in made.source.inputs}

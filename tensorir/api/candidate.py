@@ -76,7 +76,9 @@ class Candidate:
         self.known = replace(self.known, **known)
 
     def checked(self, ok: bool, max_err: float | str | None, shape: str) -> None:
-        """Record a comparison on one more shape."""
+        """Set the result of the comparison with the reference; ``shape`` is appended to the shapes that passed if
+        ``ok``.
+        """
         before = () if self.known.check is None or not ok else self.known.check.shapes
         self.learn(check=Check(ok, max_err, (*before, shape)))
 
@@ -152,7 +154,9 @@ def in_words(error: BaseException) -> str:
 
 
 def _checked(s: Schedule, known: Known) -> tuple[str, ...]:
-    """Labels of the awkward shapes at which the schedule passes the interpreter's checks."""
+    """Labels of the awkward shapes at which the schedule passes the interpreter's checks; raises Refused if it fails
+    one.
+    """
     try:
         verdict = s.check(level="fast")
     except TensorIRError as error:

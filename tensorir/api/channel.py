@@ -57,8 +57,9 @@ class Channel:
         spec: RunSpec,
         shared: Shared | None = None,
     ) -> None:
-        """Connect to measuring processes. shared: processes of another workload on the same devices (its
-        ``shareable``), used while that one does not
+        """Connect to measuring processes.
+
+        shared: processes of another workload on the same devices (its ``shareable``), to be used while it is idle
         """
         self.work, self.spec, self.waits = work, spec, Waits(spec.wait)
         self.about: Json = {}
@@ -82,7 +83,9 @@ class Channel:
 
     @property
     def shareable(self) -> Shared | None:
-        """The local workers, for use by other channels; None for an executor, which shares its own."""
+        """The local worker processes, to be used by another channel on the same devices; None before there are any, or
+        with an executor, which shares its own.
+        """
         if isinstance(self.asker, Asker):
             return Shared(self.asker, self.builders)
         if self.flights is None or self.spec.executor is not None:
@@ -90,7 +93,7 @@ class Channel:
         return Shared(self.flights, self.builders)
 
     def close(self) -> None:
-        """End processes that this channel does not share."""
+        """End this channel's processes, except those given to another channel or taken from one."""
         with contextlib.ExitStack() as ending:  # whatever interrupts one of these, the others follow
             ending.callback(tidy)  # what killed workers have left
             ending.callback(self._scratch.close)
@@ -121,7 +124,7 @@ class Channel:
         return places
 
     def described(self, device: str | None) -> Setup:
-        """Return the workload's Setup for a device."""
+        """The workload's Setup, as sent to a worker. device: name of the device to use, None for the default"""
         outputs = self.work.outputs
         given, exact = arguments(outputs)
         return Setup(

@@ -104,7 +104,7 @@ def recorded_set(
     works: Sequence[Work], weights: Sequence[float] | None, target: Target | str | None, log: str, regret: float,
     command: str = "tir.tune_shapes(works)",
 ) -> RecordedSet:  # fmt: skip
-    """Select kernels for all shapes from the trials of one device, by times alone; see ``export_shapes``.
+    """Select kernels for all shapes from the trials of one device, by times alone.
 
     Among devices, drivers and versions with all shapes tuned, the latest. Stale trials are skipped.
 

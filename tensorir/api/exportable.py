@@ -19,7 +19,9 @@ class Exportable:
 
 
 def parts_of(backward: object) -> dict[str, ExportProgram]:
-    """{input: program} of ``backward=``; ``export.backward`` if invalid."""
+    """{input: program} of ``backward=``, {} for None; raises ExportError ``export.backward`` for anything but a mapping
+    to schedules or kernels.
+    """
     if backward is None:
         return {}
     given = dict(backward) if isinstance(backward, Mapping) else {}
@@ -30,7 +32,9 @@ def parts_of(backward: object) -> dict[str, ExportProgram]:
 
 
 def parts_of_batches(batched: object) -> list[ExportProgram]:
-    """Programs of ``batched=``, one or several; ``export.batched`` if invalid."""
+    """Programs of ``batched=``, one or several, [] for None; raises ExportError ``export.batched`` for anything but
+    schedules or kernels.
+    """
     given: Any = batched if isinstance(batched, list | tuple) else [] if batched is None else [batched]
     if not all(isinstance(g, Exportable) for g in given):
         message = (

@@ -33,7 +33,10 @@ DRAW_S = 5e-8  # a random number
 
 
 def peers_here(state: State, data: Data, progress: Progress) -> dict[str, Callable[..., Any]]:
-    """{name: function of the inputs} of installed libraries with right results; torch only if selected."""
+    """{name: function of the inputs} of the installed libraries whose results are right; {} without a workload.
+
+    torch is tried first; if its results are right, no other library is tried.
+    """
     if state.work is None:
         return {}
     inputs, expected = data.fresh()
@@ -54,7 +57,9 @@ def peers_here(state: State, data: Data, progress: Progress) -> dict[str, Callab
 
 
 def final(state: State, question: Final, progress: Progress) -> FinalRound:
-    """Rebuild, recheck and time the finalists interleaved with libraries."""
+    """Finalists' outcomes and the fastest library's time: finalists are rebuilt, rechecked, and timed interleaved with
+    libraries.
+    """
     began = time.perf_counter()
     end = None if question.seconds is None else began + question.seconds
     data = state.data(progress)
@@ -125,7 +130,9 @@ def _on_floats(
 
 
 def _out(state: State, n: int, refused: Refused) -> Outcome:
-    """Outcome of a failed finalist; a lost device ends the reply, and others are retried in a new process."""
+    """Outcome of finalist ``n`` that failed; raises Refused if the device no longer works, so that others are retried
+    in a new process.
+    """
     if not state.works():
         raise Refused(refused.outcome.telling(phase=f"run {n}"))
     return refused.outcome
@@ -172,7 +179,9 @@ def _elsewhere(
     end: float | None,
     progress: Progress,
 ) -> None:
-    """Verify finalists' schedules at awkward shapes on the device while time remains; drops wrong ones."""
+    """Verify each finalist at a small shape with remainders while time remains; a wrong one is removed from ``runners``
+    and gets its Outcome in ``results``.
+    """
     for n in list(runners):
         if end is not None and time.perf_counter() > began + 0.6 * (end - began):
             return

@@ -42,11 +42,13 @@ class Floats:
         return cls(arrays, expected, partial(moved_by_digits, work.reference, arrays, expected))
 
     def allowed(self, source: Source, most: float | None, close: bool) -> float | None:
-        """Tolerance relative to the largest result, for ``compare``; most: tolerance on whole numbers;  close: allow
-        for ill-conditioned sums
+        """Largest allowed difference from the expected results, relative to the largest of them; None: rounding of the
+        type.
 
-        tf32 tensor cores keep 11 significand bits of an operand, as float16; whole numbers lose none. ``close`` adds
-        the change of the definition's result when inputs change in the last bit, for sums that cancel.
+        most:  tolerance on whole numbers, None if exact
+        close: False allows for ill-conditioned sums as well: how results change when inputs change in the last bit
+
+        tf32 tensor cores keep 11 significand bits of an operand, as float16; whole numbers lose none.
         """
         cut = any(".tf32." in name for name in source.instructions)
         usual = max(most or 0.0, tolerance("float16")) if cut else most

@@ -63,7 +63,7 @@ def _on(record: Record, device: Mapping[str, object]) -> bool:
 
 
 def chosen(records: Iterable[Record], identity: RunIdentity) -> list[RankedRecord]:
-    """Usable configurations among ``records`` of one definition, fastest first."""
+    """Usable configurations among ``records`` of one definition that ``identity`` accepts, fastest first."""
     from tensorir.tune.ranking import choose  # where the ranking is kept nobody chooses again
 
     return choose(r for r in records if identity.accepts(r))
@@ -72,8 +72,7 @@ def chosen(records: Iterable[Record], identity: RunIdentity) -> list[RankedRecor
 def pinned(work: Work, identity: RunIdentity, log: str) -> Record | None:
     """The record pinned for this workload on this device; None if none is.
 
-    Raises NotTuned ``load.frozen-stale`` when it pins one for what the definition, the device's driver or limits, or
-    the versions were.
+    Raises NotTuned ``load.frozen-stale`` if the pinned one was made for another definition, driver, limits or versions.
     """
     mine = [r for r in _records(work, log) if _on(r, identity.device)]
     found = chosen(mine, identity)
@@ -83,7 +82,9 @@ def pinned(work: Work, identity: RunIdentity, log: str) -> Record | None:
 
 
 def changes(record: Setting, identity: RunIdentity) -> list[str]:
-    """Differences between a record's device, driver and versions and the present ones, in words."""
+    """Differences between a record's definition, driver, limits and versions and the present ones, in words; at least
+    one.
+    """
     found = ["the definition"] if record.compute != identity.compute else []
     for key, name in (("driver", "the driver"), ("target", "the limits of the device")):
         then, now = record.device.get(key), identity.device.get(key)

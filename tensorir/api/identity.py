@@ -152,7 +152,7 @@ def repro_command(work: Work, trial: str, log: str, device: str | None = None) -
 
 
 def most_like(work: Work, known: Brief) -> str:
-    """Sentence on the log's nearest tuned shape and its distance; "" if there is none."""
+    """Title of the log's nearest tuned shape with its distance, "conv2d n=1 … (distance 0.69)"; "" if none is tuned."""
     titles = {run.workload for run, statuses in counted(known) if statuses.get("ok")}
     alike = [t for t in titles if t.split()[:1] == work.title.split()[:1] and t != work.title]
     found = min(((distance(work.title, t), t) for t in alike), default=None)

@@ -48,17 +48,17 @@ class Experience:
         self.longest_s: float | None = None
 
     def better(self, seconds: float) -> None:
-        """Record the seconds of a valid result."""
+        """Lower ``best_s`` to ``seconds``, the time of a valid result, if that is less."""
         self.best_s = min(self.best_s or math.inf, seconds)
 
     def took(self, outcome: Outcome) -> None:
-        """Record the run phase's duration of a trial."""
+        """Raise ``longest_s`` to the run phase's duration of a valid trial, if that is more."""
         spent = outcome.told.get("seconds") or {}
         if outcome.ok and WHOLE_PHASE in spent:
             self.longest_s = max(self.longest_s or 0.0, spent[WHOLE_PHASE])
 
     def limits(self, best_s: float | None, timeout: float) -> dict[str, float]:
-        """Return seconds for running a kernel that passed the slowness test; {} before a successful trial."""
+        """{run phase: seconds} allowed for a kernel that passed the slowness test; {} before a successful trial."""
         if best_s is None or self.longest_s is None:
             return {}
         return {WHOLE_PHASE: min(timeout, LEAST_S + MOST_RUNS * best_s + MOST_SLACK * self.longest_s)}

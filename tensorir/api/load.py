@@ -47,7 +47,9 @@ Differences = Callable[[Setting], list[str]]
 
 
 def load(work: Work, device: str | Device | None, log: str, nearest: bool = False) -> Executable:
-    """Executable of the fastest kernel known for this definition and device; see ``Workload.load``."""
+    """Executable of the fastest kernel known for this definition and device, checked; raises NotTuned if there
+    is none.
+    """
     opened = open_device(device)
     identity = identity_of(work, describe(opened), search=False)
     log = log_for(work, log, identity.device)
@@ -239,7 +241,9 @@ def left_out(work: Work, log: str, differences: Differences, stale: int = 0, wro
 
 
 def differences_from(identity: RunIdentity) -> Differences:
-    """Function from a record to differences from ``identity``: device, else driver, limits and versions."""
+    """Function from a record to its differences from ``identity`` in words, [] if it is comparable: device, else
+    driver, limits and versions.
+    """
 
     def found(record: Setting) -> list[str]:
         if identity.accepts(record):
@@ -253,7 +257,7 @@ def differences_from(identity: RunIdentity) -> Differences:
 
 
 def other_target(target: Target | str | None) -> Differences:
-    """Function from a record to its device, if made for another kind of target."""
+    """Function from a record to ["device: NAME"] if it was made for another kind of target, else []."""
     return lambda record: [] if suits(record, target) else [f"device: {record.device.get('name')!s:.80}"]
 
 

@@ -40,10 +40,10 @@ MAX_KEPT_RECORDS = 4  # records kept of a ranking
 
 @functools.cache
 def package_state() -> str | None:
-    """Digest of this package's file names, sizes and times; None if unknown or changed since import.
+    """Digest of this package's file names, sizes and times, as part of cache keys.
 
-    None where they cannot be listed, or have changed since this process imported them: what it makes is then not
-    what they say.
+    None if they cannot be listed, or have changed since this process imported them: what it makes is then not what they
+    say.
     """
     digest = hashlib.sha256()
     try:
@@ -85,7 +85,7 @@ def _put(key: str | None, value: Any) -> None:
 
 
 def ranked(work: Work, identity: RunIdentity, log: str, rank: Callable[[], list[Record]]) -> list[Record]:
-    """Cached first records of ``rank()`` for unchanged log files, else ``rank()``."""
+    """The first records of ``rank()``, from the cache if the log's files are unchanged."""
     folder = folder_of(work, log)
     files = _contents(folder) if _size(folder) <= LEAST_INDEXED_BYTES else []  # there is an index of a long log
     mine = {k: str(identity.device.get(k)) for k in ("name", "driver")}
@@ -106,7 +106,7 @@ def ranked(work: Work, identity: RunIdentity, log: str, rank: Callable[[], list[
 
 
 def _size(folder: Path) -> int:
-    """Bytes of a log folder's segments, or of a log file."""
+    """Total bytes of a log folder's segments, or of a log file; 0 if unreadable."""
     try:
         files = (
             [folder] if folder.is_file() else [Path(e.path) for e in os.scandir(folder) if e.name.endswith(".jsonl")]
@@ -181,7 +181,9 @@ def ours(function: Callable[..., object]) -> bool:
 
 
 def _instruction(name: str) -> list[Any]:
-    """All properties of an instruction, as users may register their own under any name."""
+    """Name, meaning, text, alignments and required features of an instruction, for cache keys: users may register their
+    own under any name.
+    """
     from tensorir.intrin.intrin import intrinsic  # few kernels have instructions
 
     made = intrinsic(name)
@@ -199,7 +201,7 @@ def recall_source(key: str | None, record: Record) -> Source | None:
 
 
 def keep_source(key: str | None, source: Source) -> None:
-    """Cache the source of a record."""
+    """Cache the source of a record under ``key``; nothing if the key is None."""
     _put(key, encode(source))
 
 
@@ -227,11 +229,11 @@ def check_key(work: Work, program: CompiledProgram, max_error: float | None) -> 
 
 
 def was_checked(key: str | None, program: CompiledProgram) -> bool:
-    """True if this machine code already passed the check on this device."""
+    """True if the program's machine code already passed the check of ``key`` on this device."""
     return bool(program.digest) and program.cached and _get(key) == program.digest
 
 
 def keep_check(key: str | None, program: CompiledProgram) -> None:
-    """Remember that the program passed its check."""
+    """Cache under ``key`` that the program's machine code passed its check; nothing if it has no digest."""
     if program.digest:
         _put(key, program.digest)

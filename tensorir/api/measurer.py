@@ -74,8 +74,9 @@ class Measurer:
         spec: RunSpec,
         shared: Shared | None = None,
     ) -> None:
-        """Connect to measuring processes. shared: processes of another workload on the same devices (its
-        ``shareable``), used while that one does not
+        """Connect to measuring processes.
+
+        shared: processes of another workload on the same devices (its ``shareable``), to be used while it is idle
         """
         self.work, self.spec = work, spec
         self.channel = Channel(work, device, spec, shared)
@@ -95,12 +96,12 @@ class Measurer:
 
     @property
     def shareable(self) -> Shared | None:
-        """The worker processes, for use by other workloads."""
+        """The worker processes, to be used for another workload on the same devices; None if they cannot be shared."""
         return self.channel.shareable
 
     @property
     def waits(self) -> Waits:
-        """Record of other processes timing on the devices."""
+        """Record of how long trials waited for other processes that time on the same devices."""
         return self.channel.waits
 
     @property
@@ -125,9 +126,10 @@ class Measurer:
     # --- what the search calls
 
     def known(self, records: Sequence[Record], default: Trial, levels: Sequence[Record] = ()) -> None:
-        """Take over earlier records' best time, and the reference configuration.
+        """Take over earlier results: their best time for time limits, and candidates for the reference kernel.
 
-        levels: usable trials of the log, whether or not they count in this run (``Reference.known``)
+        default: the run's default configuration, preferred as the reference
+        levels:  usable trials of the log, whether or not they count in this run (``Reference.known``)
         """
         for seconds in [r.steady_s for r in records if r.status == "ok"]:
             self.experience.better(seconds)
@@ -210,7 +212,9 @@ class Measurer:
         return Sent(encode(self.channel.request(question, limits)), wanted.known)
 
     def watched(self, on_trial: Callable[[Record], object] | None, record: Record) -> None:
-        """Report a concurrent trial's record to the callback; after the default, also the library's time."""
+        """Call ``on_trial`` with a concurrent trial's record and learn its times; after the first valid one, report the
+        library's time too.
+        """
         if on_trial is not None:
             on_trial(record)
         drift, detail = record.drift, record.detail
@@ -226,9 +230,10 @@ class Measurer:
             self._first_baseline(self.channel.until_the_end())
 
     def _made(self, template: str, config: Mapping[str, object], check: bool = True) -> Wanted:
-        """Message for a configuration; raises Refused if it cannot be made.
+        """Message that asks for a configuration, with its source if the workload cannot be made in the worker; raises
+        Refused if it cannot be scheduled.
 
-        check: False for one whose trial has been
+        check: interpret the schedule first; False for a configuration already tried
         """
         wanted = Wanted(template, dict(config))
         if self.work.origin is not None:
@@ -315,7 +320,7 @@ class Measurer:
 
 
 def _key(trial: Trial) -> str:
-    """``ranking.key_of`` the trial's record."""
+    """JSON text ``["template", {configuration}]`` that identifies the trial's configuration."""
     return key_text([trial.template, encode(trial)["config"]])
 
 
@@ -422,7 +427,7 @@ class Reference:
         return self.chosen
 
     def stands_in(self, template: str, config: Mapping[str, object]) -> None:
-        """Make a measured configuration the default's substitute, unless there is a reference."""
+        """Make a measured configuration the default's substitute; does nothing once a reference is chosen."""
         if self.chosen is None:
             self._default = key_text([template, config])
 

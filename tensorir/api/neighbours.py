@@ -31,7 +31,7 @@ START_SHAPES = 3
 def nearest(work: Work, device: str | Device | None = None, log: str = "tuning_logs") -> list[NearestShape]:
     """Other tuned shapes of this operator on this device, the nearest first, each with its best configuration.
 
-    What is known of this very shape is not among them: ``work.load()`` uses that.
+    Records of this very shape are left out: ``work.load()`` uses those.
     """
     if not isinstance(work, Work):
         raise wrong("work", work, "a Workload")
@@ -40,7 +40,9 @@ def nearest(work: Work, device: str | Device | None = None, log: str = "tuning_l
 
 
 def near_shapes(identity: RunIdentity, log: str) -> list[NearestShape]:
-    """``nearest`` for an opened device."""
+    """Other tuned shapes of ``identity``'s operator, the nearest first, each with its best configuration on this
+    device.
+    """
     return [several[0] for several in near_choices(identity, log)]
 
 

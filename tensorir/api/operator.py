@@ -83,7 +83,7 @@ class Operator(Shown):
 
     @property
     def extents(self) -> tuple[str, ...]:
-        """Names of the parameters contained in a shape."""
+        """Names of the parameters that shape texts give, in order: ("n", "c", "h", "w", …)."""
         return self.tensors or tuple(dict.fromkeys(self.grammar.lower().replace(" ", "x").split("x")))
 
     @property
@@ -115,7 +115,9 @@ class Operator(Shown):
         raise _refuse(f"{letter} is {first} in one shape and {again} in another: they must agree{share}", self.command)
 
     def words(self, params: Mapping[str, object], usual: Mapping[str, object]) -> list[str]:
-        """``params`` as command-line words, without defaults ``usual`` and missing extents."""
+        """``params`` as command-line words: shapes, then flags that are needed or differ from the defaults ``usual``.
+        All are flags if one of the shapes' parameters is missing.
+        """
         if not params.keys() >= set(self.extents):
             return [flag_words(k, v) for k, v in params.items()]
         typed = [[n] for n in self.tensors] or [word.lower().split("x") for word in self.grammar.split()]
@@ -126,7 +128,7 @@ class Operator(Shown):
 
 
 def flag_words(name: str, value: object) -> str:
-    """A parameter as command-line words."""
+    """A parameter as command-line words: ``("block_k", 8)`` -> ``--block-k 8``; True -> the option alone."""
     option = "--" + name.replace("_", "-")
     return option if value is True else f"{option} {shlex.quote(str(value))}"
 

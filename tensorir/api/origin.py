@@ -47,7 +47,9 @@ def from_file(place: str, name: str, options: Mapping[str, object]) -> Workload:
 
 
 def _of_user(what: str, run: Callable[[], Any]) -> Any:
-    """Run user code; SystemExit becomes an error, as it would end the process silently."""
+    """Result of user code ``run()``; what it raises becomes DeclarationError ``workload.file``, SystemExit included,
+    but not this package's errors and KeyboardInterrupt.
+    """
     try:
         return run()
     except (TensorIRError, KeyboardInterrupt):

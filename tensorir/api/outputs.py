@@ -80,11 +80,13 @@ class Data:
         return self._floats
 
     def as_floats(self) -> Floats:
-        """These inputs and results as a Floats."""
+        """These inputs and expected results, with the tolerance's condition number computed on demand."""
         return Floats(*self.fresh(), self.moved)
 
     def moved(self) -> float:
-        """``moved_by_digits`` at these inputs, computed once and shared between workers."""
+        """Largest relative change of a result when each float input moves by one unit in the last place; computed once
+        and shared between workers by a file.
+        """
         path = self._folder / f"{self._name}_moved"
         with contextlib.suppress(OSError, ValueError):
             return float(path.read_text())
@@ -169,8 +171,8 @@ class Comparison:
 def compare(
     outputs: Sequence[Output | Param], got: Sequence[Any], want: Sequence[Any], exact: bool, most: float | None = None
 ) -> Comparison:
-    """Compare results with expected ones: integers equal; floats bit-equal if ``exact``, else within ``most`` or
-    rounding.
+    """Comparison of results with expected ones: integers equal; floats bit-equal if ``exact``, else within ``most``
+    relative to the largest, or the type's rounding if None.
 
     Results may have axes of extent 1 more or less.
     """
@@ -204,7 +206,11 @@ def compare(
 
 
 def compare_floats(source: Source, got: Sequence[object], floats: Floats, most: float | None) -> Comparison:
-    """Compare results on full-precision inputs; most: tolerance on whole numbers"""
+    """Comparison of results on full-precision inputs with expected ones, first within the close tolerance, then within
+    the one for ill-conditioned sums.
+
+    most: tolerance on whole numbers, None if exact
+    """
     assert floats.expected is not None
     found = compare(source.outputs, got, floats.expected, False, floats.allowed(source, most, close=True))
     if not found.where:

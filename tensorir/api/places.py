@@ -30,7 +30,7 @@ GONE_S = 15.0  # without an answer, after which the scheduler is gone, and with 
 
 
 def places_of(executor: Any, width: int | None, limits: Mapping[str, float]) -> TrialPlaces:
-    """Workers of an executor or Dask client; DeclarationError ``tune.executor`` for other objects."""
+    """Workers of an executor or Dask client; raises DeclarationError ``tune.executor`` for other objects."""
     if type(executor).__module__.partition(".")[0] == "distributed":
         return DaskPlaces(executor, limits)
     if not callable(getattr(executor, "submit", None)):
@@ -106,7 +106,9 @@ class DevicePlaces:
 
 
 def device_names(device: str | Device | Sequence[str | Device] | None) -> list[str]:
-    """Names of the requested devices; [] for the first usable one. DeclarationError ``tune.devices``."""
+    """Names of the requested devices; [] for the first usable one. Raises DeclarationError ``tune.devices`` for
+    anything but a device, a name, or a list of different ones.
+    """
     if device is None:
         return []
     several = device if isinstance(device, list | tuple) else [device]
@@ -118,7 +120,7 @@ def device_names(device: str | Device | Sequence[str | Device] | None) -> list[s
 
 
 def alike(found: Mapping[str, Json]) -> Json:
-    """Description of the first device; DeclarationError if the others differ in more than their number."""
+    """Description of the first device; raises DeclarationError if the others differ in more than their number."""
     (name, first), *others = found.items()
     for other, about in others:
         mine = fingerprint(about)
@@ -138,7 +140,7 @@ class Neighbours:
         self._warned = False
 
     def notice(self, outcome: Outcome) -> None:
-        """Note where a trial was measured."""
+        """Note on which machine a trial was measured; warns once if several workers measure on the same one."""
         detail = outcome.told
         if self._warned or not detail:
             return

@@ -100,7 +100,7 @@ class Wanted:
 
     @property
     def known(self) -> Known:
-        """Facts known beforehand."""
+        """Facts about the configuration known before it is processed; an empty Known if its source is not made yet."""
         return Known() if self.ready is None else self.ready.known
 
 
@@ -124,7 +124,7 @@ class Standard:
 @travels
 @dataclass(frozen=True)
 class Hello:
-    """A request for the device's description; answered by Described."""
+    """A request for the device's description; answered by DeviceDescription, or by Unusable."""
 
 
 @travels(sparse=True)
@@ -240,7 +240,7 @@ class Request:
         expect: Mapping[str, object] | None = None,
         limits: Mapping[str, float] | None = None,
     ) -> Request:
-        """Return the Request for ``question``."""
+        """Request with ``question`` encoded under the name of its class."""
         return cls(_NAMES[type(question)], encode(question), setup, expect, limits)
 
     def asked(self) -> Question:
@@ -279,7 +279,7 @@ class Digests:
 @travels
 @dataclass(frozen=True)
 class Checked:
-    """Name and result of one check."""
+    """Name of one check, whether it passed, and details as text."""
 
     name: str
     ok: bool

@@ -123,10 +123,10 @@ class Schedule(Exportable, BaseSchedule):
         return ExportProgram(source, self.definition, None, self.trace.code, target.kind, {}, error, again, target.arch)
 
     def _again(self, wanted: str) -> ExportProgram:
-        """This schedule lowered for target ``wanted``; see ``ExportProgram.again``.
+        """This schedule lowered for target ``wanted``, as a program to export.
 
-        Refused: targets of another kind of device, except C, and edited text. If lowering fails for a schedule from a
-        workload's template, the workload's default for the target is returned.
+        Raises ExportError ``export.language`` for targets of another kind of device, except C, and for edited text. If
+        lowering fails for a schedule from a workload's template, the workload's default for the target is returned.
         """
         to = Target.parse(wanted)
         to = replace(to, precise_math=to.precise_math or self.target.precise_math)
@@ -194,7 +194,7 @@ class Schedule(Exportable, BaseSchedule):
         return made
 
     def _need_room(self) -> None:
-        """Undo and refuse the last step if shared memory then exceeds the target's."""
+        """Raise ``compile.shared-memory``, after undoing the last step, if shared memory then exceeds the target's."""
         depths = [int(dict(x.options).get("depth", 2)) for x in self.trace if x.primitive == "pipeline"]
         if not may_be_full(self.program, self.target, max(depths, default=1)):
             return
@@ -206,7 +206,7 @@ class Schedule(Exportable, BaseSchedule):
                 raise
 
     def at(self, step: int) -> Self:
-        """A copy as it was after ``step`` calls, of edited text without it."""
+        """Copy of the schedule as it was after its first ``step`` calls; edited text is dropped."""
         other = self.fork()
         other.edited = None
         return other.undo(len(self._steps) - need_int("step", step, error=ScheduleError))
@@ -249,7 +249,7 @@ class Schedule(Exportable, BaseSchedule):
 
 
 def _seconds(limit_s: float | None) -> float:
-    """Time limit for unproven text, in seconds."""
+    """``limit_s`` validated, or ``LIMIT_S`` if None: seconds for a run of unproven text."""
     limit = _limit(limit_s)
     return LIMIT_S if limit is None else limit
 
@@ -320,7 +320,7 @@ def _untold(v: Var, places: Sequence[tuple[Expr, str]]) -> str:
 
 
 def gathers_of(s: BaseSchedule) -> tuple[GatherRange, ...]:
-    """Index inputs whose values are checked at launch."""
+    """Ranges of index inputs whose values must be checked at launch, as no proof shows them in range."""
     names = {b.origin: b.name for b in s.program.inputs}
     found = [x for x in gathers(s.outputs) if not isinstance(x[1], int) or not in_range(s.program, x[0], x[1])]
     return tuple(dict.fromkeys(GatherRange(names[t], said(limit), into, part) for t, limit, into, part in found))

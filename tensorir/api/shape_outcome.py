@@ -245,7 +245,7 @@ class SetOutcome(Shown):
         return None if any(t is None for _, t in times) else sum(w * t for w, t in times if t is not None)
 
     def choose(self, **parameters: object) -> dict[str, object]:
-        """``{"template": …, "config": …}`` for a shape: what ``work.schedule(**…)`` takes.
+        """``{"template": …, "config": …}`` for a shape, as arguments of ``work.schedule(**…)``.
 
         The kernel of the tuned shape with these parameters, or by the decision tree. Raises DeclarationError for
         parameters outside what was tuned, or when nothing was.
@@ -275,7 +275,7 @@ class SetOutcome(Shown):
         return path
 
     def json(self) -> dict[str, object]:
-        """The document of ``tensorir tune --shapes … --json``."""
+        """The outcome as JSON data, as ``tensorir tune --shapes … --json`` prints it."""
         totals = {f"{which}_s": self.total_s(which) for which in ("default", "best", "kernel")}
         return {
             "schema": 1,

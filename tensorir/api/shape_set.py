@@ -116,7 +116,7 @@ def tune_set(
 def understood(
     works: Sequence[Work], weights: Sequence[float] | None, regret: float
 ) -> tuple[Sequence[Work], list[float]]:
-    """(shapes, weights) validated; DeclarationError ``shapes.set``, ``argument.value`` or ``argument.type``."""
+    """(shapes, weights) validated; raises DeclarationError ``shapes.set``, ``argument.value`` or ``argument.type``."""
     works = cast("tuple[Work, ...]", need_list("works", works, "workloads"))
     for n, work in enumerate(works):
         if not isinstance(work, Work):
@@ -193,8 +193,8 @@ class _SetRun:
         self._confirm()
 
     def _open(self, shape: ShapeSearch) -> None:
-        """Open a shape's session when it is first needed; stop waiting at the budget's end, unless nothing is known
-        yet.
+        """Open a shape's session when it is first needed. After the first, waits until the budget's end at most, then
+        raises _Ended, unless nothing is known yet.
 
         If the device or the workers have disappeared since the first session, the run ends without an error.
         """
@@ -224,7 +224,7 @@ class _SetRun:
         self.shapes = [s for s in self.shapes if s is not shape]
 
     def _why(self) -> str:
-        """Reason why exploring ended."""
+        """Reason code for ``SetOutcome.stopped``: why exploring ended."""
         if all(s.exhausted for s in self.shapes):
             return "exhausted"
         if not any(s.left(self.limit) for s in self.shapes):
@@ -276,7 +276,7 @@ class _SetRun:
         return None if self.end is None else self.end - self._final_s() - self._cross_s()
 
     def _next(self) -> ShapeSearch | None:
-        """The shape with the greatest expected gain, among those with trials and time left."""
+        """The shape with the greatest expected gain, among those with trials and time left; None if there are none."""
         patience = self.spec.patience
         left = self._time(self._explore_until())
         open_ = [
@@ -484,18 +484,18 @@ class ShapeSearch:
 
     @property
     def best(self) -> Record | None:
-        """Record of the fastest trial so far."""
+        """Record of the fastest trial so far; None before a valid one."""
         ok = [r for r in self.records if r.status == "ok"]
         return min(ok, key=lambda r: (r.steady_s, r.id), default=None)
 
     @property
     def cost_s(self) -> float:
-        """Expected seconds of the next trial."""
+        """Expected seconds of the next trial: the median of recent ones; 0 before one."""
         return statistics.median(self.costs[-COST_TRIALS:]) if self.costs else 0.0
 
     @property
     def since_best(self) -> int:
-        """Number of trials after the best one."""
+        """Number of trials made after the one that found the best time; 0 before the first."""
         return len(self.curve) - 1 - self.curve.index(self.curve[-1]) if self.curve else 0
 
     def knows(self, template: str, config: Mapping[str, object]) -> bool:
@@ -507,7 +507,7 @@ class ShapeSearch:
         return self.session.legal(template, config)
 
     def left(self, limit: int | None) -> int:
-        """Number of trials still allowed."""
+        """Number of trials still allowed under ``limit``; 0 once exhausted, 10**9 without a limit."""
         if self.exhausted or self.stuck:
             return 0
         return 10**9 if limit is None else max(0, limit - len(self.records))
@@ -515,7 +515,9 @@ class ShapeSearch:
     # --- measuring
 
     def default(self, until: float | None, grace_s: float) -> TuneOutcome:
-        """Measure the default, unless something is known already; it may take ``grace_s`` longer."""
+        """Measure the default configuration until time ``until``, unless a result is known already; it may take
+        ``grace_s`` seconds longer. Returns the outcome.
+        """
         return self._search(until, 1, part=replace(self._part, grace_s=grace_s))
 
     def slice(self, until: float | None, trials: int) -> TuneOutcome:
@@ -543,7 +545,10 @@ class ShapeSearch:
         return self._search(until, known + len(wanted), replace(self._task(), spaces=spaces), part)
 
     def confirm(self, until: float | None, also: Sequence[str]) -> TuneOutcome:
-        """Run the final round."""
+        """Run the shape's final round and return its outcome.
+
+        also: ids of trials that take part whatever their times
+        """
         final = partial(self.session.measurer.final, searched_s=sum(self.costs))
         part = replace(self._part, also=frozenset(also))
         self.outcome = self._search(until, 1, part=part, final=final, top=min(self._given.top, SHAPE_FINALISTS))

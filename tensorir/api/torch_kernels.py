@@ -23,7 +23,9 @@ Refused = Callable[[str, str, type[Exception]], Exception]
 
 
 def register(f: Executable, name: str, backward: Mapping[str, Executable], refused: Refused) -> Any:
-    """Register ``f`` as operator ``name``, already validated; see ``Executable.torch``."""
+    """Register ``f`` as PyTorch operator ``name`` and return the operator; ``backward``: {input: its gradient}, all
+    validated.
+    """
     gradients = {of: [_kernel(g, refused)] for of, g in backward.items()}
     return torch_operator.register(name, [_kernel(f, refused)], gradients, _doors(f))
 

@@ -45,7 +45,7 @@ LEAST_S = 2.0  # for listing spaces, however small the budget: something is alwa
 
 
 def tune(work: Work, device: str | Device | Sequence[str | Device] | None, spec: RunSpec) -> TuneOutcome:
-    """Search ``work``'s templates on a device; see ``Workload.tune``."""
+    """Search ``work``'s templates on a device; returns the outcome (``Workload.tune``)."""
     spec = replace(spec, started=time.monotonic() if spec.started is None else spec.started)
     with Measurer(work, device, spec) as measurer:
         session = Session(work, measurer, spec)
@@ -78,12 +78,12 @@ class Session:
 
     @property
     def task(self) -> Task:
-        """The search's Task."""
+        """Task for a search of this workload: identity, spaces, earlier records."""
         return Task(self.identity, self.spaces, self.earlier, self.work.flops, known=self.reused)
 
     @property
     def bench(self) -> Bench:
-        """The search's Bench, backed by the measurer."""
+        """The measuring side for a search: this session's measurer, with final round, parallel builds and workers."""
         m = self.measurer
         return Bench(m.measure, m.final, m if m.width > 1 else None, m.flights, m.cold_s)
 
@@ -95,7 +95,7 @@ class Session:
         bench: Bench | None = None,
         part: SearchPart | None = None,
     ) -> TuneOutcome:
-        """Run ``tune.loop.search`` with this session's task and bench, unless given others."""
+        """Search this session's spaces and return the outcome; task and bench are the session's own unless given."""
         if self.measurer.flights is not None:
             spec = replace(spec, on_trial=partial(self.measurer.watched, spec.on_trial))
         if self.others is not None and log is not None:
@@ -112,7 +112,7 @@ class Session:
 class Earlier:
     """Log records that a run on a device takes over.
 
-    digests: see ``current``
+    digests: function from records to the SHA-256 of the sources that templates make for them now (None: no source)
 
     levels:  usable trials of this workload, even if they do not count in this run
     records: non-stale records of this and nearby shapes, any device and kind
@@ -131,7 +131,9 @@ class Earlier:
         self.reused = [r for r in self.levels if id(r) in left]
 
     def _found(self, here: Brief) -> list[Record]:
-        """The log's records of this workload."""
+        """The log's records of this workload: trials and finals of this device with legal configurations, and a sample
+        of those of other devices and versions.
+        """
         mine = here.rows_of(self._identity.accepts)
         finals = _read(here, np.flatnonzero(mine & here.columns["final"].astype(bool)))
         return [*self._legal([*self.levels, *finals]), *_read(here, sample(here, ~mine))]
@@ -274,8 +276,11 @@ def current(
 
 
 def _asked(some: Sequence[Record], our: bool) -> Iterator[list[Record]]:
-    """Yield batches of a template's records whose source is to be remade, fastest first: ``REMADE_OF_PACKAGE`` for the
-    package's own, then ``REMADE_OF_OTHERS`` while sources changed.
+    """Yield two batches (one if not ``our``) of a template's records whose sources are to be made again and compared,
+    fastest first.
+
+    The first has up to ``REMADE_OF_PACKAGE`` records, for the package's own template (``our``); the second up to
+    ``REMADE_OF_OTHERS``, half of them the fastest, half evenly spaced. The caller stops if no source changed.
     """
     told = filter(_can_be_told, some)
     few = list(islice(told, REMADE_OF_PACKAGE)) if our else []
@@ -300,7 +305,9 @@ def _can_be_told(record: Record) -> bool:
 
 
 def _lost(record: Record, known: Mapping[str, str | None], changed: Mapping[str, bool]) -> bool:
-    """True if a record's source was not remade, and sources of its template have changed."""
+    """True if a record counts as stale without having been compared: other sources of its template have changed, and
+    not all were compared.
+    """
     return not changed.get(record.template, True) and _can_be_told(record) and key_of(record) not in known
 
 

@@ -168,7 +168,7 @@ def _request(source: Source, device: Device, folder: Path) -> Request:
 
 
 def _ask(request: Request, device: Device, limit_s: float) -> Reply:
-    """The worker's reply; a crash in a reused worker is retried in a fresh one."""
+    """The worker's reply; a crash in a reused worker is retried once in a fresh one."""
     with _lock:
         worker = _workers.setdefault(os.getpid(), Worker(WORKER_MODULE))
     limits = {"setup": SETUP_S, "compile": COMPILE_S, "run": limit_s}

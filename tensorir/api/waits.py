@@ -11,7 +11,7 @@ from tensorir.tune.trial import Outcome
 
 
 class Waits:
-    """Time spent waiting for other processes' turns (``runtime.turns``), reported by workers.
+    """Seconds that timings waited for other processes on the same devices (``runtime.turns``), as workers report them.
 
     wait: true if workers wait; users are told so
     """
@@ -50,6 +50,8 @@ class Waits:
 
 
 def _whose(phase: str) -> Json | None:
-    """The process that a waiting phase names (``bench.TURN_PHASE``); None for other phases."""
+    """{"pid", "workload"} of the process that a worker's phase "waiting for …" names (``bench.TURN_PHASE``); None for
+    other phases.
+    """
     name, pid, workload = (*phase.split(" ", 2), "", "")[:3]
     return {"pid": int(pid), "workload": workload} if name == TURN_PHASE and pid.isdigit() else None

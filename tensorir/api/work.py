@@ -114,7 +114,7 @@ class Work(Handle, Shown):
 
     @property
     def title(self) -> str:
-        """Name and parameters in one line: what a log calls this workload."""
+        """Name and parameters in one line, as in logs: ``conv2d n=1 c=64 …``."""
         words = [f"{k}={_word(v)}" for k, v in self.parameters.items()]
         return " ".join([self.name, *words])
 

@@ -91,7 +91,7 @@ class State:
 
     @property
     def device(self) -> Device:
-        """The opened Device."""
+        """The opened device of the setup; opened on first use, on a CPU with a limit on this process's memory."""
         if self._device is None:
             self._device = open_device(self.setup.device)
             if self._device.target.kind == "cpu":
@@ -100,13 +100,13 @@ class State:
 
     @property
     def turns(self) -> DeviceTurns:
-        """The DeviceTurns of this device."""
+        """Turns of timing on this device, shared with other processes."""
         if self._turns is None:
             self._turns = DeviceTurns(self.device.place, self.setup.title, self.setup.wait)
         return self._turns
 
     def waited(self) -> list[dict[str, object]]:
-        """Other processes that had a turn since the last call."""
+        """``{"pid", "workload", "seconds"}`` of each other process waited for since the last call."""
         return [] if self._turns is None else self._turns.waited()
 
     @contextlib.contextmanager
@@ -181,7 +181,9 @@ class State:
         self._kernel = None
 
     def candidate(self, wanted: Wanted, progress: Progress, check: bool = True) -> Candidate:
-        """Candidate of one configuration, made here or received."""
+        """Candidate of one configuration: its source received with the request, or made here; raises Refused if that
+        fails.
+        """
         if wanted.ready is not None:
             return Candidate(wanted.ready.source, wanted.ready.known, None, wanted.ready.max_error)
         assert self.work is not None
@@ -199,7 +201,9 @@ class State:
             raise Refused(raised(error)) from None
 
     def scheduled(self, candidate: Candidate, wanted: Wanted, progress: Progress) -> Schedule | None:
-        """Schedule of a candidate, remade if another process made its source; None if impossible."""
+        """Schedule of a candidate, made again if another process made its source; None without a workload here. Raises
+        Refused if the source differs now.
+        """
         if candidate.schedule is not None or self.work is None:
             return candidate.schedule
         progress("schedule")
@@ -244,7 +248,9 @@ def answered(request: Request, progress: Progress) -> Reply:
 
 
 def _completed(reply: Reply, request: Request, question: Question, state: State, clock: _Clock) -> Reply:
-    """``reply`` with the fields common to all replies added."""
+    """``reply`` with fields common to all replies added: the device, seconds per phase, waits for other processes, and
+    ``last`` if this process cannot continue.
+    """
     if state.spoilt or (not reply.ok and not state.works()):
         reply = replace(reply, last=True)
     if request.expect is not None:
@@ -346,7 +352,9 @@ def _measure(state: State, question: Measure, progress: Progress) -> Reply:
 
 
 def _build(state: State, question: Build, progress: Progress) -> Reply:
-    """Make, check and compile one configuration, without running it."""
+    """Reply with a configuration's source after scheduling, checking and compiling it, ready to be measured
+    elsewhere.
+    """
     candidate = state.candidate(question.wanted, progress, check=False)
     candidate.check(progress)
     data = state.data(progress)
@@ -416,7 +424,9 @@ def _on_random_floats(state: State, runner: Runner, progress: Progress) -> Check
 
 
 def _guarded(state: State, question: Guarded, progress: Progress) -> Reply:
-    """Reply of a guarded run of untrusted text; see ``api.unproven``."""
+    """Run an untrusted source on arrays from the question's folder; results are written there. Reply "refused" if it
+    fails.
+    """
     return answer(state.device, question.source, Path(question.folder), progress)
 
 
@@ -444,7 +454,7 @@ def _first_peer(state: State, question: FirstPeer, progress: Progress) -> Reply:
 
 
 def _final(state: State, question: Final, progress: Progress) -> Reply:
-    """Reply with the final round's result; see ``api.final_round``."""
+    """Reply with the final round's outcomes: finalists timed interleaved, and libraries' times."""
     return _answer(final(state, question, progress))
 
 
