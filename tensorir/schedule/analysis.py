@@ -127,7 +127,7 @@ _within = functools.lru_cache(maxsize=1024)(_Within)  # successive programs of a
 
 @functools.lru_cache(maxsize=2048)
 def _of(top: Stmt, written: bool) -> Sequence[Buffer]:
-    """Buffers that a kernel writes (``written``) or reads."""
+    """Buffers that a kernel writes, or with ``written`` False reads."""
     return writes(top) if written else reads(top)
 
 
@@ -137,7 +137,7 @@ def touched_by(top: Stmt) -> list[Buffer]:
 
 
 def users(body: Stmt, buffers: Iterable[Buffer]) -> list[Stmt]:
-    """Kernels in ``body`` that read, write or prefetch one of ``buffers``."""
+    """Kernels (top-level nests) in ``body`` that read or write one of ``buffers``, and all with any prefetch."""
     wanted = set(buffers)
 
     def touches(top: Stmt) -> bool:
@@ -178,7 +178,7 @@ def ranges(loops: Iterable[Loop]) -> dict[Var, Interval]:
 
 
 def context(index: Index, n: Node, *, inside: bool = False) -> Arith:
-    """Arithmetic facts: ranges of the loops enclosing ``n``; with ``inside`` also of those it encloses."""
+    """Arithmetic that knows the ranges of the loops enclosing ``n``; with ``inside`` also of those that it encloses."""
     loops = [*index.above(n), *(find(n, Loop) if inside else ())]
     return Arith(ranges(loops))
 
@@ -218,7 +218,7 @@ def need_serial(loop: Loop, primitive: str) -> None:
 
 
 def _instead(loop: Loop, primitive: str) -> str:
-    """Hint at a way to keep the loop's kind and apply ``primitive`` as well."""
+    """Hint at a way to keep the loop's kind and apply ``primitive`` as well; "" if there is no way."""
     verb = loop.kind.value if loop.kind in (Kind.UNROLL, Kind.VECTOR) else "bind"
     if primitive in ("split", "fuse") or (primitive == "partition" and loop.kind is not Kind.VTHREAD):
         return f"{primitive} it first, then {verb}"
@@ -234,8 +234,8 @@ def _instead(loop: Loop, primitive: str) -> str:
 
 
 def need_room(index: Index, loop: Loop, primitive: str) -> None:
-    """Raise ScheduleError for inserting a stage into a vectorized or tensorized loop, which serves its own
-    stage only.
+    """Raise ScheduleError if ``loop`` is, or is inside, a vectorized loop or one distributed to a block's threads: no
+    further stage can be inserted there.
     """
     for x in [*index.above(loop), loop]:
         if x.kind in (Kind.COOPERATIVE, Kind.VECTOR):
@@ -263,7 +263,9 @@ def has_axis(loop: Loop, axis: Axis) -> list[tuple[Stage, Iter]]:
 
 
 def reopens(stage: Stage) -> bool:
-    """True if a stage reloads or stores a copy per piece of a reduction."""
+    """True if a stage loads or stores a copy once per piece of a reduction that is accumulated in pieces
+    (``reopen``).
+    """
     return isinstance(stage.body, Store) and any(it.axis is Axis.ORDERED for it in stage.iters)
 
 
@@ -323,7 +325,7 @@ def adds_atomically(stage: Stage) -> bool:
 
 
 def caret(loop: Loop | Stage, show: int = 3) -> str:
-    """``show`` lines of the loop tree as text, the offending node marked."""
+    """The first ``show`` lines of the loop tree below ``loop`` as text, with an arrow at its own line."""
     text = lines(loop, 0)[:show]
     text[0] += "    <--"
     return "\n".join(text)
@@ -377,7 +379,7 @@ def stages_writing(n: Stmt, buffer: Buffer) -> list[Stage]:
 
 
 def shares(scope: Scope, loop: Loop) -> bool:
-    """True if all iterations of bound ``loop`` see the same copy of a buffer of ``scope``."""
+    """True for shared memory and a loop bound to threads: all iterations see one copy of the buffer."""
     return scope is Scope.SHARED and loop.kind.level == "thread"
 
 

@@ -58,7 +58,9 @@ class Scheduled(Generic[H]):
         raise NotImplementedError
 
     def _axis(self, axis: Any) -> Any:
-        """Full loop name for a user's axis name or handle."""
+        """Full loop name for a user's axis name or handle; this class takes it as it is, a StageRef puts its stage in
+        front.
+        """
         return axis
 
     def _loop(self, axis: Any) -> Loop:
@@ -80,7 +82,7 @@ class Version(NamedTuple):
     marks: frozenset[str] = frozenset()
 
     def after(self, step: Step) -> frozenset[str]:
-        """``marks`` extended by those that ``step`` leaves."""
+        """Names of the marks in the tree after ``step``: those of this version, and those that the step leaves."""
         return self.marks.union(name for name, m in MARKS.items() if m.made_by(step))
 
 
@@ -165,7 +167,7 @@ class History(Handle, Scheduled[H], Shown):
         return self.fork()
 
     def _follow(self, other: History[Any]) -> None:
-        """Take the steps of a schedule that has the same definition and target, in place of these."""
+        """Replace the steps of this schedule by those of ``other``, which has the same definition and target."""
         self._versions, self._steps = list(other._versions), list(other._steps)
 
     def undo(self, n: int = 1) -> Self:
@@ -247,7 +249,7 @@ class History(Handle, Scheduled[H], Shown):
 
     @staticmethod
     def _given(name: str, options: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
-        """Options without those equal to their defaults."""
+        """(name, value) pairs of ``options`` as JSON data, without those equal to their defaults."""
         defaults = PRIMITIVES[name].defaults
         return tuple((k, _plain(v)) for k, v in options.items() if k not in defaults or v != defaults[k])
 

@@ -56,9 +56,9 @@ def lost(before: Program, after: Program, primitive: str) -> Problem | None:
 
 
 def _lost(sort: type[RuledMark], loop: Loop, primitive: str, now: Loop | None = None) -> Problem:
-    """Problem for a primitive that would drop a mark of ``loop``. now: the loop of that name afterwards, if any
+    """Problem for a primitive that would drop a mark of ``loop``.
 
-    now: the loop of that name, where it is still there
+    now: the loop of that name in the tree afterwards, None if there is none
     """
     name, hint = loop.var.name, f"{primitive} before {sort.maker}"
     message = f"{primitive} leaves no loop that could have the mark of {name}: {', '.join(noted(loop))}"

@@ -89,7 +89,8 @@ def _first_problem(top: Stmt, outside: frozenset[Buffer]) -> Problem | None:
 class Touched(NamedTuple):
     """Buffers accessed by a stage.
 
-    loads: read in its body, indices and guards;  reads: those and its instructions' operands
+    loads:  read in its body, indices and guards;  reads: those and its instructions' operands
+    updates: true if it accumulates
     """
 
     loads: frozenset[Buffer]
@@ -157,8 +158,8 @@ def _narrowest(index: Index, writers: Sequence[Stage], readers: Sequence[Stage])
 
 
 def _private(index: Index, b: Buffer, scope: Scope, w: Stage, readers: Sequence[Stage]) -> Iterator[Problem]:
-    """Problems where an element in a private copy (register of a thread, shared memory of a block) is read by another
-    thread or block.
+    """Yield Problems where an element in a private copy (register of a thread, shared memory of a block) is read by
+    another thread or block than wrote it.
     """
     for x in index.above(w):
         alone = x.kind is not Kind.COOPERATIVE and (_extent(x) == 1 or not drives(x, w) or across(x, w))
@@ -304,7 +305,7 @@ def _injective(form: Linear, arith: Arith, moving: set[Var]) -> bool:
 
 
 def _values(e: Expr, var: Var, n: int) -> list[Number]:
-    """Values of ``e`` for ``var`` = 0 … n-1; constant dummies if unknown."""
+    """Values of ``e`` for ``var`` = 0 … n-1; all 0 if they cannot be computed."""
     try:
         return [evaluate(e, {var: k}) for k in range(n)]
     except NotExactError:

@@ -94,9 +94,11 @@ MARKS: dict[str, Mark] = {}
 
 
 def primitive(section: str, *, word: str = "", moves: bool = False, step: bool = True) -> Callable[[F], F]:
-    """Decorator that registers a method as a primitive; for the arguments see ``Primitive``.
+    """Decorator that registers a method as a primitive, under the method's name.
 
-    word: defaults to the name with hyphens
+    section: section of the reference manual;  word: first word of its error codes, by default the name with hyphens
+    moves:   true if elements may then be written by one thread and read by another, so that ownership is checked
+    step:    true if traces contain it; a composition appears as its component steps
     """
 
     def register(method: F) -> F:

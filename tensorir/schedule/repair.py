@@ -102,7 +102,9 @@ class _Rules:
     """Parts of an exponent that may overflow, though their difference does not."""
 
     def factor(self, e: Expr) -> Expr | None:
-        """Factor by which ``e`` changes when ``m`` takes a new value; None if it does not read ``m``."""
+        """Factor by which ``e`` changes when ``m`` takes a new value; None if it does not read ``m``. Raises
+        NoRepairError for terms of other forms.
+        """
         if not uses(e, {self.m}):
             return None
         if isinstance(e, Call) and e.fn in POWERS:
@@ -127,7 +129,9 @@ class _Rules:
         )
 
     def summand(self, e: Expr) -> Expr | None:
-        """Summand by which ``e`` changes when ``m`` takes a new value; None if it does not read ``m``."""
+        """Summand by which ``e`` changes when ``m`` takes a new value; None if it does not read ``m``. Raises
+        NoRepairError for terms of other forms.
+        """
         if not uses(e, {self.m}):
             return None
         if isinstance(e, Cast) and _widens(e):
@@ -143,7 +147,9 @@ class _Rules:
         return self._difference(e, e)
 
     def _exponent(self, power: Call) -> Expr:
-        """Exponent of a power's factor; provably <= 0 at all running values."""
+        """Exponent of the factor by which ``power`` changes; provably <= 0 at all running values. Raises
+        NoRepairError.
+        """
         return self._difference(power, power.args[0])
 
     def _difference(self, power: Expr, e: Expr) -> Expr:
@@ -226,7 +232,7 @@ class _Rules:
 
 
 def _widens(e: Cast) -> bool:
-    """True if the cast is exact."""
+    """True for a cast of a float to one of at least 32 bits that is as wide: it is exact."""
     bits = DTYPES[e.dtype].bits
     return is_float(e.dtype) and is_float(e.a.dtype) and bits >= max(32, DTYPES[e.a.dtype].bits)
 
@@ -243,7 +249,7 @@ def _is_power(e: Expr) -> bool:
 
 
 def _value(e: Expr) -> float | None:
-    """Value of a constant, or None."""
+    """Value of a constant, through casts and signs, infinities included; None for other expressions."""
     if isinstance(e, Cast):
         return _value(e.a)
     if isinstance(e, Unary) and e.op == "-":
@@ -252,7 +258,7 @@ def _value(e: Expr) -> float | None:
 
 
 def _number(e: Expr) -> Fraction | None:
-    """Value of a finite constant, or None."""
+    """Value of a finite constant, through casts and signs; None for other expressions."""
     value = _value(e)
     return None if value is None or not math.isfinite(value) else Fraction(value)
 

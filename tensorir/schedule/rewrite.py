@@ -112,7 +112,8 @@ def footprint(index: Index, accesses: Iterable[tuple[Stage, tuple[Expr, ...]]], 
     """Per dimension, the interval of indices that ``accesses`` touch during one iteration of ``at`` (None: the whole
     program).
 
-    For shared memory, thread loops run as well. A dimension without a constant bound is taken whole.
+    For shared memory, it is that of all threads of the block together. A dimension without a constant bound is taken
+    whole.
     """
     boxes: list[list[Side | None]] = [[] for _ in shape]
     arith = Arith(ranges(index.loops.values()))
@@ -154,7 +155,7 @@ def where_gathered(readers: Sequence[Stage], sides: Iterable[Side]) -> list[Expr
 
 
 def ends_at_dims(stage: Stage) -> list[Expr]:
-    """Ends of a stage's axes that are dims, as conditions in its loop variables."""
+    """Conditions ``loop expression < extent`` for the axes of a stage whose extents are known only at launch."""
     return [binary("<", b, it.extent) for it, b in zip(stage.iters, stage.binds, strict=True) if dims_in(it.extent)]
 
 
@@ -201,7 +202,7 @@ def box_nest(stage: Stage, sides: Iterable[Side], names: Iterable[str], kind: Ki
 
 
 def shared_out(nest_: Stmt, as_in: Stmt) -> Stmt:
-    """``nest_`` with loops distributed to the block's threads as the loops of the same name in ``as_in`` are."""
+    """``nest_`` with those loops distributed to the block's threads that are so, by name, in nest ``as_in``."""
     dealt = {x.var.name for x in find(as_in, Loop) if x.kind is Kind.COOPERATIVE}
     for name in dealt:
         loop = next(x for x in find(nest_, Loop) if x.var.name == name)
@@ -210,7 +211,7 @@ def shared_out(nest_: Stmt, as_in: Stmt) -> Stmt:
 
 
 def own_nest(index: Index, stage: Stage, primitive: str, tails: bool = False, dealt: bool = True) -> Stmt:
-    """The nest that contains only ``stage``, unscheduled; raises otherwise.
+    """The nest that contains only ``stage``; raises ScheduleError if it has been scheduled or shares loops.
 
     tails: it may have guards expressible in its axes (``tails_of``)
     dealt: its iterations may be distributed to the block's threads
@@ -278,7 +279,7 @@ def tails_of(index: Index, stage: Stage, top: Stmt) -> tuple[Expr, ...] | None:
 
 
 def axis_labels(stage: Stage) -> list[str]:
-    """Loop name suffixes of a stage's default nest."""
+    """Loop names of a stage's default nest without the stage's name: axis names, made distinct by ``_1`` …."""
     out: list[str] = []
     for it in stage.iters:
         label, n = it.var.name, 1
@@ -338,14 +339,16 @@ class InPlace(Rewriter):
         return other(e)  # type: ignore[no-any-return]
 
     def once(self, key: object, made: Callable[[], Expr]) -> Expr:
-        """Substituted expression, shared by all reads with equal ``key`` in a statement."""
+        """Expression made by ``made``, memoized by ``key`` within a statement, so that equal reads share one object."""
         kept = self.memo.sides if self.memo is not None else {}
         if key not in kept:
             kept[key] = made()
         return kept[key]  # type: ignore[no-any-return]
 
     def put(self, value: Expr) -> Expr:
-        """``value`` in place of a load."""
+        """``value``, which replaces a load; rounded to its type if that is narrow and the value is computed (in
+        float32).
+        """
         narrow = self.rounds and value.dtype in WIDENED and _computed(value)
         return Cast(Cast(value, "float32"), value.dtype) if narrow else value
 

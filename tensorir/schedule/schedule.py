@@ -143,7 +143,7 @@ class StageRef(Handle, AxisMethods["StageRef"], Shown):
         return self.schedule.loops(self.name)
 
     def axis(self, axis: object) -> str:
-        """Full name of one of the stage's loops, given ``i``, ``i.0``, a full name or handle."""
+        """Full name ("C.i.0") of one of the stage's loops, given ``i``, ``i.0``, a full name or a handle."""
         return self.schedule._axis_of(self.name, axis)
 
 

@@ -38,7 +38,7 @@ class Step(Shown):
 class Trace(tuple[Step, ...], Shown):
     """The steps of a schedule in order; ``str`` gives Python statements on a fresh schedule ``s``.
 
-    Steps in a row with one reason have it as a comment above them; an empty line ends them where the next has none.
+    Steps in a row with one reason have it as a comment above them; an empty line follows if the next has no reason.
     """
 
     __slots__ = ()
@@ -71,12 +71,14 @@ class Trace(tuple[Step, ...], Shown):
 
 
 def heading(why: str | None) -> str:
-    """Comment line above steps with reason ``why``; an empty line for ""; "" for None."""
+    """Comment line to print above a step with reason ``why``: "" for None (as the step before), an empty line
+    for "".
+    """
     return "" if why is None else f"# {why}\n" if why else "\n"
 
 
 def read_trace(text: str) -> Iterator[Step]:
-    """Steps of a JSON trace, never executed; ScheduleError ``trace.malformed`` for anything else."""
+    """Steps of a JSON trace, never executed; raises ScheduleError ``trace.malformed`` for anything else."""
     try:
         steps = json.loads(text)
     except (ValueError, RecursionError) as e:
@@ -85,7 +87,9 @@ def read_trace(text: str) -> Iterator[Step]:
 
 
 def read_steps(steps: object) -> Iterator[Step]:
-    """Steps of a parsed JSON trace (``read_trace`` of a list)."""
+    """Yield the steps of a parsed JSON trace; raises ScheduleError ``trace.malformed`` for anything but a list of valid
+    steps.
+    """
     if not isinstance(steps, list):
         raise ScheduleError(Problem("trace.malformed", "a trace is a JSON list of steps"))
     why = ""

@@ -58,7 +58,7 @@ def _reduce_across(program: Program, loop: Loop, axis: str, target: Target) -> R
 
 
 def _stages(loop: Loop) -> list[Stage]:
-    """Stages reduced by ``loop``; raises ScheduleError if it drives no reduction axis, or others as well."""
+    """Stages reduced by ``loop``; raises ScheduleError if it drives no reduction axis, or also other axes."""
     found = [s for s, _ in has_axis(loop, Axis.REDUCE) if not adds_atomically(s)]
     others = [(s, it) for s, it in driven_by(loop) if s in found and it.axis is not Axis.REDUCE]
     others += has_axis(loop, Axis.ORDERED)

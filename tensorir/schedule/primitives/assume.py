@@ -88,7 +88,9 @@ def _indexes(outputs: Sequence[Tensor], buffer: Buffer) -> None:
 
 
 def in_range(program: Program, index: Tensor, limit: int) -> bool:
-    """True if assumptions imply ``0 <= element < limit`` for index tensor ``index``."""
+    """True if facts promised by ``assume`` imply ``0 <= element < limit`` for every element of index tensor
+    ``index``.
+    """
     kind = DTYPES[index.dtype]
     for f in program.facts:
         if f.buffer.origin is index:

@@ -97,7 +97,9 @@ def bound(program: Program, loop: Loop, kind: Kind, target: Target) -> Rewrite:
 
 
 def _instead(stage: Stage, loop: Loop, kind: Kind = Kind.BLOCK_X) -> str:
-    """Hint at the primitive by which threads can combine the reduction of ``loop``."""
+    """Text for an error's hint: the call by which threads can combine the reduction of ``loop``, "s.rfactor('C', 'C.k')
+    and …".
+    """
     if any(it.axis is Axis.ORDERED for it in stage.iters):
         scatters = isinstance(stage.body, Update)
         return f"s.atomic({stage.name!r}), of a sum" if scatters else "of a scan s.redeclare('tiled_scan', tile=1024)"
@@ -111,8 +113,8 @@ CLUSTERS = (2, 4, 8)
 
 
 def _goes_in_step(index: Index, loop: Loop, extent: int) -> None:
-    """Raise ScheduleError unless ``loop`` can be a virtual thread: constant, small, and in step with its
-    stages' loops.
+    """Raise ScheduleError if ``loop`` cannot be a virtual thread: warps or cut loops in the kernel, an inner loop whose
+    length depends on it, or too many virtual threads.
     """
     root = index.root_of(loop)
     virtual = [as_int(x.extent) for x in find(root, Loop) if x.kind is Kind.VTHREAD]
@@ -156,7 +158,9 @@ def _warps_or_threads(index: Index, loop: Loop, kind: Kind, target: Target) -> N
 
 
 def _dimension(kind: Kind) -> int:
-    """0, 1, 2 for axes x, y, z; warpgroups count as y, as their 128 threads are x."""
+    """Index of a hardware axis in its grid or block: 0, 1, 2 for x, y, z; 1 for warpgroups, as their 128 threads are x;
+    0 for clusters.
+    """
     if kind is Kind.CLUSTER:
         return 0
     return 1 if kind is Kind.WARPGROUP else "xyz".index(kind.value[-1])
@@ -265,7 +269,7 @@ def _fits(index: Index, loop: Loop, kind: Kind, extent: int, target: Target) -> 
 
 
 def ends_at_dims(loop: Loop) -> bool:
-    """True if the number of iterations of ``loop`` depends on extents known at launch only."""
+    """True if a stage in ``loop`` has an axis whose extent is known only at launch."""
     return bool(dims_in(*(it.extent for s in find(loop, Stage) for it in s.iters)))
 
 

@@ -37,7 +37,9 @@ def set_scope(self: S, tensor: Name, scope: str) -> S:
 
 
 def scoped(program: Program, buffer: Buffer, scope: str) -> Program:
-    """``program`` with ``buffer`` moved to memory ``scope``."""
+    """``program`` with ``buffer`` moved to memory ``scope``; raises ScheduleError for an unknown scope, or for inputs
+    and outputs.
+    """
     if scope not in SCOPES:
         raise ScheduleError(Problem("scope.unknown", f"there is no scope {scope}", hint=meant("scope", scope, SCOPES)))
     _own(program, buffer, "set-scope")

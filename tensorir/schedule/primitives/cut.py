@@ -68,7 +68,7 @@ def _cut(program: Program, loop: Loop, at: int) -> Rewrite:
 
 
 def _known(stage: Stage, arith: Arith) -> Stage:
-    """The stage without guards that its loop ranges prove."""
+    """The stage without guards and selects that its loop ranges decide."""
     ranges = {it.var: arith.range(bind) for it, bind in zip(stage.iters, stage.binds, strict=True)}
     simplify = Arith(ranges).simplify
     guards = tuple(g for g in stage.guards if not arith.proves(g))

@@ -80,7 +80,9 @@ def _nest_of(index: Index, roots: Sequence[Stmt], stage: Stage) -> Loop:
 
 
 def _shared(index: Index, first: Loop, last: Loop, pairs: Sequence[tuple[_Access, _Access]]) -> list[tuple[Loop, Loop]]:
-    """Pairs of loops to fuse, outermost first, such that no iteration uses what another one writes."""
+    """Pairs of loops to fuse, outermost first, such that no iteration uses what another one writes; raises
+    ScheduleError if not even the outermost pair fits.
+    """
     arith = Arith(ranges(index.loops.values()))
     found: list[tuple[Loop, Loop]] = []
     x: Stmt = first
@@ -117,7 +119,9 @@ def _extents_agree(first: Stmt, last: Stmt) -> None:
 
 
 def _said(x: Loop) -> tuple[object, ...]:
-    """Properties (extent, kind, marks) that two loops must share to be fused."""
+    """Kind and marks of a loop, equal for loops that may be fused; a loop with other marks than unroll hints and
+    pipelining equals only itself.
+    """
     pipe = Pipelined.of(x)
     own = x.var.name if any(not isinstance(m, UnrollBy | Pipelined) for m in x.marks) else ""
     return x.kind, UnrollBy.of(x).factor, pipe.depth, pipe.later, pipe.roles, pipe.turns, own
@@ -146,7 +150,7 @@ def _conflicts(a: Sequence[_Access], b: Sequence[_Access]) -> list[tuple[_Access
 
 
 def _apart(x: _Access, y: _Access, swap: dict[Var, Var], v: Var, w: Var, arith: Arith) -> bool:
-    """True if different iterations of loops ``v`` and ``w`` access different elements."""
+    """True if iterations of ``v`` and ``w`` with different numbers provably access different elements."""
     for i, j in zip(x.index, y.index, strict=True):
         one, two = even(i, v, arith), even(substitute(j, dict(swap)), w, arith)
         if one is None or two is None or one[0] != two[0] or not one[0]:

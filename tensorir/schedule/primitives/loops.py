@@ -126,7 +126,9 @@ def _dim_of(loop: Loop) -> Expr | None:
 
 
 def _tiled(loop: Loop, extent: int, axes: Sequence[Var], most: int, tail: str) -> Stmt:
-    """Loop over tiles of at most ``most`` iterations with a tail (peeled, balanced or shifted)."""
+    """Loop over tiles of at most ``most`` iterations, the last or shorter ones by ``tail``: "peel", "balanced" or
+    "shift".
+    """
     outer, inner = axes
     tiles = -(-extent // most)
     parts: tuple[int, ...] = ()

@@ -105,7 +105,9 @@ def _pipeline(program: Program, loop: Loop, depth: int, async_: bool, target: Ta
 
 
 def _with_roles(program: Program, loop: Loop, depth: int, roles: Mapping[str, int], turns: int, target: Target) -> Loop:
-    """``loop`` marked with register counts per role and the number of ping-pong consumer sets."""
+    """``loop`` marked with register counts per role and the number of ping-pong consumer sets; raises ScheduleError
+    where warpgroups cannot have roles.
+    """
     above = index_of(program).above(loop)
     groups = [as_int(x.extent) * turns for x in above if x.kind is Kind.WARPGROUP]
     legal = "roles={'load': 40, 'compute': 232}"
@@ -178,7 +180,10 @@ def unfit(before: Program, after: Program, primitive: str) -> Problem | None:
 
 
 def _has_copies(program: Program, loop: Loop, tiles: bool = False, through: bool = False) -> bool:
-    """True if an iteration begins with copies that depend on the loop variable alone and can be prefetched."""
+    """True if an iteration begins with copies into shared memory that can be started iterations ahead.
+
+    tiles, through: as for ``copies_ahead``
+    """
     mine = dict.fromkeys(find(loop.body, Stage))
     inside = {b for s in mine for b in touched(s).writes if b.scope is Scope.SHARED}
     for s in find(program.body, Stage) if inside else ():
@@ -210,7 +215,7 @@ def copies_ahead(body: Sequence[Stmt], shared: set[Buffer], tiles: bool = False,
 
 
 def registers_of(s: Stmt, body: Sequence[Stmt]) -> list[Buffer]:
-    """Register buffers used by statement ``s`` alone among ``body``."""
+    """Register buffers that ``s`` writes and no other statement of ``body`` accesses."""
     others = {b for x in body if x is not s for b in (*reads(x), *writes(x))}
     return [b for b in dict.fromkeys(writes(s)) if b.scope is Scope.REGISTER and b not in others]
 

@@ -70,8 +70,9 @@ def compute_at(self: S, stage: Name, consumer: Name, axis: Name | None = None, s
 
 
 def _kept_at(program: Program, stage: Stage, loop: Loop, scope: str | None) -> Rewrite:
-    """``program`` with ``stage`` computed at ``loop`` and its result in ``scope``, set first, as shared memory needs
-    the box of all threads.
+    """``program`` with ``stage`` computed at ``loop`` and its result kept in memory ``scope``; None: where it is.
+
+    The scope is set first, as the box in shared memory is that of all threads.
     """
     if scope is None:
         return _compute_at(program, stage, loop)
@@ -298,7 +299,9 @@ def carried(
     loop: Loop,
     primitive: str,
 ) -> list[Expr]:
-    """Guards of producer ``p`` rewritten in the axes of the consumer's tile."""
+    """Guards of producer ``p`` as conditions on the axes of the consumer's tile, without those on its reduction only;
+    raises ScheduleError for one that cannot be expressed.
+    """
     arith = Arith(ranges(index.loops.values()))
     inner = {x.var: None for x in index.between(loop, p)}
     reduces = {

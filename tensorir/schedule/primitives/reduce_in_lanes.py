@@ -89,8 +89,9 @@ def _rfactored(s: History[H], stage: str, term: str, width: int) -> str:
 
 
 def _first(s: History[H], part: str, length: int, lanes: int, vectors: int) -> None:
-    """Schedule the accumulating stage: vectors over partial results, remainder apart. length: terms, 0 if not
-    constant
+    """Schedule the stage of partial results: vectors over them, incomplete steps apart.
+
+    length: number of terms, 0 if not constant
     """
     lane, rest = _lane_and_terms(s, part)
     _apart(s, rest, length, lanes * vectors)
@@ -105,7 +106,9 @@ def _first(s: History[H], part: str, length: int, lanes: int, vectors: int) -> N
 
 
 def _apart(s: History[H], loop: str, length: int, step: int) -> None:
-    """Partition ``loop`` so that its last, incomplete step gets a body of its own."""
+    """Split ``loop`` of ``length`` iterations in two at the last multiple of ``step``; does nothing if that leaves no
+    rest.
+    """
     if length % step and length > step:
         partition(s, loop, [length // step])
 

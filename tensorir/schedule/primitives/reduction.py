@@ -81,7 +81,7 @@ def _decompose_reduction(program: Program, stage: Stage, loop: Loop) -> Rewrite:
 
 
 def has_axis_of(loop: Loop, stage: Stage, axis: Axis) -> bool:
-    """True if ``loop`` drives an axis of kind ``axis`` of ``stage``."""
+    """True if an axis of ``stage`` of kind ``axis`` (spatial, reduce, ordered) depends on the variable of ``loop``."""
     return any(it.axis is axis for it in driven_axes(loop, stage))
 
 
@@ -119,7 +119,7 @@ def _plain(x: Loop) -> Kind:
 def rfactor(self: Scheduled[H], stage: Name, axis: Name) -> H:
     """Split a reduction into partial results per iteration of ``axis`` and their reduction; returns the former.
 
-    The partial stage ``<stage>.rf`` keeps the scheduled loops, ``loop`` now spatial; the stage itself becomes the
+    The partial stage ``<stage>.rf`` keeps the scheduled loops, ``axis`` now spatial; the stage itself becomes the
     reduction of the partial results, in a fresh nest after it.
     """
     history = self._history
@@ -256,7 +256,7 @@ def _renamed(top: Loop, stage: Stage, one: Stage, rf_name: str) -> Stmt:
 
 
 def _label(stage: Stage) -> str:
-    """Name of the axis over partial results."""
+    """Name of the axis over partial results: "rf", or "rf_1" … if the stage has one of that name."""
     return unique("rf", [it.var.name for it in stage.iters])
 
 

@@ -97,7 +97,7 @@ def _made(
 
 
 def _tiles(s: History[H], axis: str, size: int, lanes: int, tail: str) -> list[str]:
-    """Split ``axis`` by ``size``; names of the loops [over tiles, over vectors if several, over lanes]."""
+    """Names of the loops after splitting ``axis`` by ``size``: [over tiles, over vectors if several, over lanes]."""
     parts = [size] if lanes == 1 or size == lanes else [size // lanes, lanes]
     if tail in TILED and len(parts) > 1:
         tile, one = split(s, axis, [None, size], tail=tail)
@@ -106,7 +106,9 @@ def _tiles(s: History[H], axis: str, size: int, lanes: int, tail: str) -> list[s
 
 
 def _ordered(s: History[H], outside: Sequence[str], inside: Sequence[str]) -> None:
-    """Reorder: tile loops ``inside`` innermost, loops over tiles ``outside`` in the given order."""
+    """Reorder loops: those ``inside`` a tile innermost, loops over tiles ``outside`` in the given order, others in
+    place.
+    """
     above = _above(s, inside[-1])
     nest = above[min(above.index(x) for x in (*outside, *inside) if x in above) :]
     tiles = iter([x for x in outside if x in nest])

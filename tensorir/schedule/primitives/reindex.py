@@ -176,7 +176,9 @@ class _Reindex:
         return made
 
     def _need_axes(self) -> None:
-        """Raise ScheduleError unless the bar separates spatial from reduce axes, and no new axis mixes them."""
+        """Raise ScheduleError unless the ``|`` of the view separates spatial from reduce axes, and no new axis mixes
+        them.
+        """
         for n, x in enumerate(self.loops):
             if scans := [s for s, _ in has_axis(x, Axis.ORDERED) if not reopens(s)]:
                 raise self._refuse(
@@ -255,7 +257,10 @@ class _Reindex:
         return Rewrite(done, labels, gone)
 
     def _kept(self, program: Program, said: str, copies: set[Buffer], name: str | None, dtype: str | None) -> Program:
-        """``program`` with the stage's result stored under the new axes ``said``."""
+        """``program`` with the stage's result stored under the new axes ``said``, text such as "i, k/8, k%8".
+
+        copies: packed operands;  name, dtype: of the stored result, None: its own
+        """
         nested = Index(program).stages[self.stage.name]
         reduced = {c.name for c in self.view.new if any(p[0] >= len(self.view.spatial) for p in c.pieces)}
         dims = self._dims("writes", said)
@@ -285,7 +290,11 @@ class _Reindex:
 
     def _packed(self, program: Program, read: str, buffer: Buffer, said: str, name: str | None, dtype: str,
                 copies: set[Buffer]) -> Program:  # fmt: skip
-        """``program`` with a packed copy of the read ``buffer``, indexed as ``said``."""
+        """``program`` with a packed copy of the read ``buffer``, indexed by the new axes ``said``, text such as "i,
+        k/8, k%8".
+
+        read: text of the read, "x" or "x[j, k]";  copies: set to which the copy is added
+        """
         index = Index(program)
         stage = index.stages[self.stage.name]
         load, dims = self._one_read(index, stage, buffer, read), self._dims(f"reads[{read!r}]", said)
@@ -332,8 +341,8 @@ class _Reindex:
         return place_at_root(swap(program, stage, reader), made, before=[reader])
 
     def _beyond_the_end(self, loops: Sequence[Loop], named: Sequence[Var]) -> Arith:
-        """Arithmetic facts for reads of fused axes, without the fused axis's upper bound, as tiles of a copy may exceed
-        it. One-value axes in ``named`` stay in the index for the same reason.
+        """Ranges of ``loops`` for simplifying reads: those of fused axes are doubled, as tiles of a copy may exceed
+        them; an axis of one value in ``named`` counts as having two, so that it stays in the index.
         """
         joined = {self.axes[c.name] for c in self.view.new if len(c.pieces) > 1}
         known = ranges(loops)

@@ -119,7 +119,7 @@ class Bijection:
         return extent or -(-self.extents[number] // divisor)
 
     def _values(self, piece: Piece) -> int:
-        """``extent(piece)``, but at least 1, as a divisor."""
+        """Number of values of a piece, at least 1, for use as a divisor."""
         return max(1, self.extent(piece))
 
     def size(self, c: Component) -> int:
@@ -151,7 +151,7 @@ class Bijection:
         return [binary("-", self.last[n], e) if n in self.last else e for n, e in enumerate(out)]
 
     def beyond(self) -> Iterator[int]:
-        """Numbers of old axes that new ones overshoot, as pieces do not divide them."""
+        """Yield the numbers of old axes that new ones overshoot, as pieces do not divide their extents."""
         for n, extent in enumerate(self.extents):
             if math.prod(map(self.extent, self.pieces(n))) > extent:
                 yield n

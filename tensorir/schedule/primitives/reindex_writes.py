@@ -119,7 +119,7 @@ def unconverted(program: Program, made: Sequence[Buffer]) -> list[Load]:
 
 
 def _domained(d: Domain, new: Mapping[Buffer, Buffer]) -> Stage:
-    """The stage rewritten to the new axes."""
+    """Stage of ``d`` rewritten to iterate over the new axes. new: array -> array that replaces it."""
     back = dict(zip(d.loops, d.view.back(list(d.own.values())), strict=True))
     axis = {it.var: back[b] for it, b in zip(d.stage.iters, d.stage.binds, strict=True) if isinstance(b, Var)}
     at = tuple(d.kept.forward(c, [d.own[name] for name in d.kept.names]) for c in d.kept.new)
@@ -169,8 +169,8 @@ class _Again(Rewriter):
         return self.arith.simplify(substitute(e, self.axis))
 
     def _needed(self, value: Expr, identity: Const) -> list[Expr]:
-        """Conditions that the value needs: not those for unread padding, nor those covered by zeros of packed operands,
-        if all reads are in range.
+        """Conditions under which ``value`` is a term: all if one of its reads may be out of range; else those on
+        reduced axes without which it would differ from ``identity``.
         """
         if not self._exists(value):
             return list(self.conds)
@@ -179,7 +179,9 @@ class _Again(Rewriter):
                 if axes & self.reduced and not made_up(value, identity, axes, self.zeros)]  # fmt: skip
 
     def _counted(self, value: Expr, other: Expr, conds: Sequence[Expr]) -> Expr:
-        """``select(conds, value, other)``, merged with an existing select of ``other``."""
+        """``select(conds, value, other)``; if ``value`` is a select with the same ``other``, one select with the
+        conditions of both.
+        """
         wanted = list(conds)
         while wanted and isinstance(value, Select) and same(value.b, other) and not find(value.cond, Load):
             wanted, value = [*conjuncts(value.cond), *wanted], value.a
@@ -223,7 +225,7 @@ class _Readers(Rewriter):
 
 
 def place(d: Domain, cell: Sequence[Expr], arith: Arith) -> tuple[Expr, ...]:
-    """Indices under which element ``cell`` of the stage's result is stored."""
+    """Indices at which element ``cell`` (its indices as declared) of the stage's result is stored after the change."""
     axis_of = {it.var: b for it, b in zip(d.stage.iters, d.stage.binds, strict=True)}
     at = {axis_of[v]: i for v, i in zip(written_index(d.stage), cell, strict=True) if isinstance(v, Var)}
     old = [at.get(v, as_expr(0)) for v in d.loops]

@@ -10,17 +10,19 @@ from tensorir.ir.visit import find
 
 
 def zeroed(term: Expr, axes: Collection[Var], packed: Collection[Buffer]) -> set[Buffer]:
-    """Packed operands of ``term`` that are 0 beyond the end of ``axes``, as all of these index them."""
+    """Packed operands of ``term`` that are 0 beyond the end of any of ``axes``: those indexed by all of them."""
     return {x.buffer for x in find(term, Load) if x.buffer in packed and set(axes) <= set(find(x, Var))}
 
 
 def made_up(term: Expr, identity: Const, axes: Collection[Var], packed: Collection[Buffer]) -> bool:
-    """True if ``term(0) == identity`` beyond the end of ``axes``, by the zeros of ``packed``: no condition needed."""
+    """True if the packed operands' zeros make ``term`` the identity beyond the end of ``axes``, so it needs no
+    condition.
+    """
     return bool(at_zero(term, zeroed(term, axes, packed)) == identity.value)
 
 
 def at_zero(e: Expr, zeros: set[Buffer]) -> object:
-    """``term(zeros = 0)`` in exact arithmetic; None if it depends on other operands."""
+    """Value of ``e`` in exact arithmetic if loads from ``zeros`` give 0; None if it depends on other loads."""
     if isinstance(e, Load):
         return 0 if e.buffer in zeros else None
     if isinstance(e, Const):

@@ -16,13 +16,15 @@ from tensorir.schedule.rewrite import axis_labels, written_index
 
 
 def pieces_around(index: Index, stage: Stage, at: Loop | None) -> list[Loop]:
-    """Loops from ``at`` outward that drive the reduction of ``stage``; each of their iterations is one piece."""
+    """Loops from the outermost one down to ``at`` that drive the reduction of ``stage``; each of their iterations is
+    one piece. [] for None.
+    """
     around = [] if at is None else [*index.above(at), at]
     return [x for x in around if has_axis_of(x, stage, Axis.REDUCE)]
 
 
 def numbered(stage: Stage, pieces: list[Loop]) -> tuple[Iter, Expr]:
-    """Axis ``piece`` that orders the loading and storing stages of a copy, and its binding."""
+    """(axis ``piece`` that numbers the pieces of a reduction in order, the number in loop variables)."""
     piece, count = Var(unique("piece", axis_labels(stage)), "index"), 1
     number: Expr = as_expr(0)
     for x in pieces:
@@ -54,6 +56,8 @@ def continues(index: Index, stage: Stage, at: Loop, others: list[Stage]) -> bool
 
 
 def closing(made: Stmt, piece: tuple[Iter, Expr]) -> Stmt:
-    """Nest that stores the copy at the end of its piece."""
+    """``made``, a nest that stores a copy, with axis ``piece`` added to its stages: it runs at the end of each
+    piece.
+    """
     axis, number = piece
     return replace(made, {s: s.replace(iters=(*s.iters, axis), binds=(*s.binds, number)) for s in find(made, Stage)})

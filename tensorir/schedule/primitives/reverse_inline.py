@@ -22,10 +22,11 @@ Box = tuple[tuple[int, int], ...]
 
 @primitive("Where a stage runs", word="reverse-inline", moves=True)
 def reverse_compute_inline(self: S, stage: Name) -> S:
-    """Put an elementwise consumer's expression into the stage that writes what it reads (an epilogue).
+    """Put an elementwise consumer's expression into the stage that writes what it reads (an epilogue); the consumer
+    vanishes.
 
-    Into a scan as well, and of tiles into a consumer that is not cut into them: ``S[i]`` of ``L[i // 64, i % 64]``.
-    A concatenation or a split that ``cut`` has made nests of goes into several: each stores into a slice of its own.
+    That stage may also be a scan, also one over tiles: ``S[i]`` reads ``L[i // 64, i % 64]``.
+    Of consumers that ``cut`` made of a concatenation or split, each goes into the stage that writes its part.
     """
     found = self._history._stage(stage)
     self._history._apply("reverse_compute_inline", (found,), {}, lambda p: _reverse_compute_inline(p, found))
@@ -52,7 +53,7 @@ def _reverse_compute_inline(program: Program, stage: Stage) -> Rewrite:
 
 
 def _read_by(program: Program, stage: Stage) -> tuple[Buffer, list[Stage]]:
-    """(buffer that the consumer reads, its writer stages)."""
+    """(buffer that the consumer reads, stages that write it); raises ScheduleError if no plain stage writes one."""
     found = [(b, stages_writing(program.body, b)) for b in reads(stage.body) if b not in program.params]
     found = [(b, w) for b, w in found if w and all(isinstance(x.body, Store) and x.init is None for x in w)]
     if not found:
@@ -62,7 +63,9 @@ def _read_by(program: Program, stage: Stage) -> tuple[Buffer, list[Stage]]:
 
 
 def _places(stage: Stage, buffer: Buffer) -> list[tuple[Iter | None, int]]:
-    """Per dimension of the buffer: (axis, offset) of the consumer's index; (None, offset) for a constant index."""
+    """Per dimension of the buffer: (axis, offset) of the consumer's index; (None, offset) for a constant index. Raises
+    ScheduleError for other indices.
+    """
     axes, arith = {it.var: it for it in stage.iters}, Arith({})
     found: list[tuple[Iter | None, int]] = []
     loads = loads_of(stage, buffer)
@@ -123,7 +126,9 @@ def _in_step(stage: Stage, buffer: Buffer) -> bool:
 
 
 def _box(index: Index, stage: Stage, at: tuple[Expr, ...], buffer: Buffer) -> Box:
-    """Range of elements that all iterations of a stage access, with conditions where it exceeds the array."""
+    """Per dimension, (first, end) of the indices that a stage accesses in all its iterations; may exceed the array, the
+    whole dimension if unknown.
+    """
     loops = {x.var: (0, most(x.extent) - 1) for x in index.above(stage)}
     arith, box = Arith(loops), list[tuple[int, int]]()
     for i, n in zip(at, most_of(buffer), strict=True):
@@ -167,7 +172,9 @@ def _into(program: Program, stage: Stage, top: Stmt, buffer: Buffer, producer: S
 
 
 def _only(stage: Stage, it: Iter, bind: Expr, top: Stmt, buffer: Buffer) -> Expr:
-    """Constant value of a consumer axis that its read does not depend on, as in a stack."""
+    """Constant value of a consumer axis that its read does not depend on, as in a stack; raises ScheduleError if it has
+    several.
+    """
     ones = {x.var: as_expr(0) for x in find(top, Loop) if most(x.extent) == 1}
     value = Arith({}).linear(substitute(bind, ones))
     if value.terms:

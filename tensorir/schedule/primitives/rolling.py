@@ -98,7 +98,7 @@ class _Online:
         return Buffer(name, self.buffer.shape, dtype or self.buffer.dtype, Scope.AUTO)
 
     def rewrite(self) -> Rewrite:
-        """The rewritten program."""
+        """The program after the online update, with names of new and removed loops."""
         plan, read = self.plan, {self.buffer: self.ref}
         reductions = (self.m, *(t.stage for t in plan.targets))
         pieces = self._inside(read)
@@ -188,7 +188,11 @@ class _Online:
         return name
 
     def _nest(self, stage: Stage, cells: Sequence[Iter] | None = None, body: Stmt | None = None) -> Stmt:
-        """A stage in a new nest over elements ``cells``, the piece, and its other axes in full."""
+        """``stage`` in a new nest over its elements ``cells`` (default: those of m) in one iteration, its part of the
+        piece, and other axes in full.
+
+        body: replaces the stage's body unless None
+        """
         boxes: dict[Var, Side] = dict(zip((it.var for it in cells or self._cells_of_m()), self.plan.cells, strict=True))
         boxes.update(zip((it.var for it in reduced(stage)), self.plan.piece, strict=False))
         loops, binds = [], []

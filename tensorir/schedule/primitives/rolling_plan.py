@@ -147,7 +147,7 @@ def _piece(index: Index, leader: Stage, at: Loop) -> tuple[Side, ...]:
 
 
 def _boxes(index: Index, stage: Stage, at: Loop, axes: Sequence[Iter]) -> tuple[Side, ...]:
-    """Intervals of ``axes`` in one iteration of ``at``."""
+    """Per axis of ``axes``, the interval of its values in one iteration of ``at``."""
     place = tuple(it.var for it in axes)
     return tuple(footprint(index, [(stage, place)], at, Scope.REGISTER, tuple(most(it.extent) for it in axes)))
 
@@ -160,7 +160,7 @@ class _Through:
         self.between: dict[Buffer, Stage | None] = {}
 
     def value(self, stage: Stage) -> Expr:
-        """Term of a target with intermediate stages inlined."""
+        """Term of reduction ``stage``, with the stages between it and m inlined."""
         assert isinstance(stage.body, Update)
         return _Inline(self)(stage.body.values[0])  # type: ignore[no-any-return]
 
@@ -236,7 +236,9 @@ def _target(m: Stage, stage: Stage, into: Sequence[Stage], found: _Through) -> R
 
 
 def _combiner(stage: Stage) -> str:
-    """Name of a target's combiner; raises for unsupported ones."""
+    """Name of a target's combiner; "max from 0" (or min) for an extreme that does not begin at infinity, of which no
+    repair is known.
+    """
     assert isinstance(stage.body, Update)
     combiner, start = stage.body.combiner, identity_of(stage).value
     infinite = isinstance(start, float) and math.isinf(start)
@@ -280,7 +282,7 @@ def _need_readers(plan: RollingPlan) -> None:
 
 
 def alone(index: Index, plan_loops: Sequence[Loop], leader: Stage, cells: Mapping[Iter, object]) -> list[Loop]:
-    """Serial loops of the leader that index neither elements of m nor reduced axes."""
+    """Serial loops among ``plan_loops`` that drive spatial axes of the leader, none of which indexes m."""
     keep = {v for it, b in zip(leader.iters, leader.binds, strict=True) if it in cells or it.axis is not Axis.SPATIAL
             for v in find(b, Var)}  # fmt: skip
     return [x for x in plan_loops if x.kind.level == "sequential" and x.var not in keep and drives(x, leader)]

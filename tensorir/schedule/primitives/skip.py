@@ -437,7 +437,9 @@ class Masked:
 
     @once
     def known(self, e: Expr) -> Known:
-        """Known value of ``e`` if all masks fail, or unknown."""
+        """{value: condition} for values that ``e`` has if all masks fail; the condition holds wherever it may have
+        another one. {} if nothing is known.
+        """
         if isinstance(e, Const):
             return {v: NEVER_HOLDS} if _holds(e.dtype, v := _number(e.value)) else {}
         if isinstance(e, Cast):
@@ -499,7 +501,10 @@ def _divides(e: Expr) -> bool:
 
 
 def settled(e: Expr, held: dict[Hashable, bool] | None = None) -> Expr:
-    """``e`` with decidable selects resolved and x - x = 0, x ** 0 = 1 applied."""
+    """``e`` with selects resolved whose condition is known, and x - x = 0, 0 * c = 0, exp(0) = 1 applied.
+
+    held: {structure of a condition: its value}
+    """
     return _Settle(held or {})(e)  # type: ignore[no-any-return]
 
 
@@ -588,7 +593,9 @@ def _number(value: object) -> float:
 
 
 def _holds(dtype: str, value: float) -> bool:
-    """True if ``dtype`` represents ``value`` exactly."""
+    """True if ``dtype`` surely represents ``value`` exactly: whole numbers in range, for floats of small magnitude, and
+    infinities.
+    """
     if is_float(dtype):
         return math.isinf(value) or dtype == "float64" or (value == int(value) and abs(value) <= SMALL_WHOLE)
     whole = dtype != "bool" and math.isfinite(value) and value == int(value)
@@ -607,7 +614,7 @@ def _folded(op: str, v: float, w: float) -> float | None:
 
 
 def _absorbed(op: str, v: float, left: bool) -> float | None:
-    """Value of ``v op x`` (or ``x op v``) if equal for all finite x, as 0 * x; None if it depends on x."""
+    """Value of ``v op x`` (``x op v`` unless ``left``) if equal for all finite x, as 0 * x; None if it depends on x."""
     if op in ("+", "-") and math.isinf(v):
         return v if left or op == "+" else -v
     if op == "*" and v == 0:

@@ -99,7 +99,9 @@ def _in_lanes(loop: Loop, cond: Expr, x: Loop) -> Problem:
 
 
 def _outside(loop: Loop, cond: Expr, around: list[Loop]) -> Iterator[Problem]:
-    """Problem if the condition may load input elements out of range, as after an overshooting split."""
+    """Yield Problems if the condition may load input elements out of range, as after an overshooting split, or divide
+    negative numbers.
+    """
     arith = Arith({x.var: (0, as_int(x.extent) - 1) for x in around if isinstance(x.extent, Const)})
     for n in find(cond, Load):
         for i, extent in zip(n.index, n.buffer.shape, strict=True):
@@ -121,7 +123,7 @@ def _outside(loop: Loop, cond: Expr, around: list[Loop]) -> Iterator[Problem]:
 
 
 def _divergent(loop: Loop, cond: Expr, around: list[Loop]) -> Iterator[Problem]:
-    """Problem if threads of one block could take different versions with a barrier inside."""
+    """Yield a Problem if threads of one block could take different versions with a barrier inside."""
     threads = [x for x in around if x.kind.level == "thread" and uses(cond, {x.var})]
     shared = [b for s in find(loop.body, Stage) for b in writes(s) if b.scope is Scope.SHARED]
     if threads and shared:

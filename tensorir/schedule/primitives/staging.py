@@ -181,7 +181,7 @@ def _copy_nest(index: Index, buffer: Buffer, copy: Buffer, at: Loop | None, deal
 
 
 def _shorter(n: Expr, m: Expr) -> bool:
-    """True if extent ``n`` may be less than ``m``."""
+    """True if extent ``n`` may be less than ``m`` at launch."""
     return n is not m and (bool(dims_in(n)) or as_int(n) < as_int(m))
 
 
@@ -298,7 +298,9 @@ def _stage_out(program: Program, stage: Stage, at: Loop | None, scope: str, layo
 
 
 def _dealt_out(made: Stmt, kind: Scope, vector: int) -> Stmt:
-    """Copy nest ``made`` distributed to the block's threads, in vectors."""
+    """Copy nest ``made`` with its loops distributed to the block's threads and its rows in vectors of ``vector``
+    elements; raises ScheduleError unless the copy is in shared memory.
+    """
     if kind is not Scope.SHARED:
         message = f"each thread writes its own copy in {kind.value} memory out"
         raise ScheduleError(Problem("stage-out.vector", message, hint="scope='shared', or vectorize the copy's loop"))
@@ -356,7 +358,9 @@ def _makes_its_own(index: Index, stage: Stage, buffer: Buffer, at: Loop | None) 
 
 
 def _precedes_readers(body: Stmt, stage: Stage, buffer: Buffer, at: Loop | None) -> None:
-    """Raise ScheduleError for readers inside the statement that contains the stage, as the copy follows it."""
+    """Raise ScheduleError if the top-level statement (of ``body``) that contains ``stage`` also has readers of
+    ``buffer``: the copy out of it follows that statement.
+    """
     holder = next(x for x in statements(body) if stage in find(x, Stage))
     if readers := stages_reading(holder, buffer):
         raise ScheduleError(

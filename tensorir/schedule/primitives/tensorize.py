@@ -136,7 +136,7 @@ def unfit(before: Program, after: Program, primitive: str) -> Problem | None:
 
 
 def _around(index: Index, loop: Loop) -> list[object]:
-    """Variables, extents and kinds of the enclosing loops."""
+    """Variable, extent and kind of each enclosing loop, outermost first, in one list."""
     return [said for x in index.above(loop) for said in (x.var, x.extent, x.kind)]
 
 

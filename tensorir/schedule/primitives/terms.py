@@ -33,13 +33,13 @@ MOST_TRIED = 4096
 
 @primitive("Reductions")
 def keep_term(self: S, axis: Name, value: str) -> S:
-    """Leave of a reduction the one term along ``axis`` that counts, at ``value`` of loops around the stage.
+    """Replace the loop over a reduce axis by its one nonzero term, ``s.keep_term("C.t", "(C.i + 1) % 2")``.
 
-    axis:  a loop over a whole reduce axis, along which all other terms are proved to add nothing: they read zeros that
-           the stages before leave where a condition does not hold
-    value: "(C.i + 1) % 2"
+    axis:  a loop over a whole reduce axis; all other terms are proved to add nothing, as they read zeros that earlier
+           stages leave where a condition fails
+    value: index of the term, in loops around the stage
 
-    That zero times anything adds nothing is so in exact arithmetic. Raises ScheduleError: ``keep-term.axis``,
+    Zero times anything adds nothing in exact arithmetic only. Raises ScheduleError: ``keep-term.axis``,
     ``keep-term.value``, ``keep-term.counts``, ``keep-term.serial``.
     """
     loop = self._loop(axis)
@@ -71,7 +71,9 @@ def _keep_term(program: Program, loop: Loop, said: str) -> Rewrite:
 
 
 def _reduced(loop: Loop) -> tuple[Stage, Iter]:
-    """(stage, reduce axis) that ``loop`` iterates as a whole; raises if it drives others."""
+    """(stage, reduce axis) that ``loop`` iterates as a whole; raises ScheduleError if it drives other axes, or a
+    part.
+    """
     driven = driven_by(loop)
     told = ""
     if len(driven) != 1:
@@ -108,7 +110,7 @@ def _need_zeros(index: Index, stage: Stage, axis: Iter, value: Expr, loop: Loop)
 
 
 def _counting(index: Index, body: Update, at: Mapping[Var, Expr], arith: Arith) -> Iterator[Expr]:
-    """Terms that may be nonzero when axes have the values ``at``."""
+    """Yield the terms that may be nonzero when axes have the values ``at``, simplified."""
     for term, identity in zip(body.values, body.combiner.identity, strict=True):
         found = arith.simplify(_Made(index, arith)(substitute(term, dict(at))))
         if at_zero(found, set()) != identity.value:

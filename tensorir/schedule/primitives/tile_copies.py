@@ -27,9 +27,10 @@ def need_mechanism(via: str, primitive: str) -> bool:
 
 
 def tile_copies(made: Stmt, buffer: Buffer, copy: Buffer, target: Target, primitive: str) -> Stmt:
-    """Copy nest ``made`` as loops over tiles, one copy instruction each.
+    """Copy nest ``made`` rewritten as loops over tiles, with one asynchronous copy instruction (TMA) per tile.
 
-    buffer: in global memory;  copy: in shared memory, filled by "stage-in", stored by "stage-out"
+    buffer: the array in global memory;  copy: its copy in shared memory
+    primitive: "stage-in" fills ``copy`` from ``buffer``, "stage-out" stores it back
     Raises ScheduleError ``stage-in.tile-copy``, ``stage-out.tile-copy``.
     """
 
