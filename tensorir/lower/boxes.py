@@ -127,7 +127,7 @@ def _fill(box: list[Side | None], writers: list[tuple[Stage, list[Side | None]]]
 
 
 def _reach(inner: Side | None, outer: Side | None) -> tuple[int, int] | None:
-    """Constant bounds (low, high) of ``outer`` relative to the start of ``inner``; None if not constant."""
+    """Constant bounds (low, high) of interval ``outer`` relative to the start of ``inner``; None if not constant."""
     if inner is None or outer is None:
         return None
     apart = outer.first.plus(inner.first, -1)

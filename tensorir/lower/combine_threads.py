@@ -79,7 +79,7 @@ def _combined(program: Program, name: str, target: Target) -> Program:
 
 @dataclass(frozen=True, eq=False)
 class _Place:
-    """Indices of a thread's partial results in one step's loop nest, and the thread's number."""
+    """Where a thread's partial results are in one step's loop nest: the loops, the indices, and the thread's number."""
 
     loops: list[Loop]
     at: tuple[Expr, ...]
@@ -225,7 +225,7 @@ class _Combined:
             left, apart = half, 2 * apart
 
     def _result(self) -> Stmt:
-        """Loop nest in which the first thread stores the final result."""
+        """Loop nest that stores the combined result."""
         value, update = self.part, self.update
         at: tuple[Expr, ...] = update.index
         if not self.by_warp:

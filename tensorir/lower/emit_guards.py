@@ -76,7 +76,7 @@ def emit_guards(program: Program, target: Target) -> Program:
 
 
 def _fed(body: Stmt) -> set[Buffer]:
-    """Operand buffers of instructions, and the shared arrays from which they are loaded."""
+    """Buffers that are operands of reducing instructions, and the shared arrays from which these are loaded."""
     stages = find(body, Stage)
     sums = [s for s in stages if s.intrin is not None and isinstance(s.body, Update)]
     fed = {b for s in sums for b in reads(s.body) if b not in writes(s.body)}
@@ -108,7 +108,7 @@ class _Guards(Rewriter):
         self.zero: dict[Buffer, set[int]] = {}  # dimensions beyond whose end all writers so far left 0
 
     def _known(self, *more: Expr) -> Arith:
-        """Facts at the current statement, extended by assumptions ``more``."""
+        """Arithmetic facts at the current statement: loop ranges and conditions around it, and assumptions ``more``."""
         if self._here is None:
             self._here = Arith(self.ranges, self.facts)
         return self._here.child(assume=more) if more else self._here
@@ -198,8 +198,10 @@ class _Guards(Rewriter):
         return bool(conds) and (writes(n.body)[0].scope is not Scope.SHARED or any(uses(g, self.inside) for g in conds))
 
     def _padded(self, n: Stage, conds: list[Expr], must: list[Expr]) -> tuple[Stage, list[Expr]]:
-        """The stage with conditions ``must`` dropped, made safe: reads are clamped, writes past the end stay in its
-        private copy, reduction terms past the end are replaced by the initial value.
+        """(the stage, conditions that remain), with conditions ``must`` dropped and made safe: reads are clamped,
+        writes past the end stay in its private copy, reduction terms past the end are replaced by the initial value.
+
+        Raises LoweringError ``lower.pad-global`` if that is impossible.
         """
         held = self._held(n)
         body = n.body if held is None else held.body
@@ -286,7 +288,9 @@ class _Guards(Rewriter):
         )
 
     def _filled(self, b: Buffer, n: Stage, arith: Arith) -> bool:
-        """True if every element of local buffer ``b`` that stage ``n`` may read was written before."""
+        """True if every element of local buffer ``b`` that stage ``n`` may read was written before, by stages whose
+        conditions ``arith`` proves.
+        """
         by = self.total.get(b, {})
         filled = {name for name, conds in by.items() if all(map(arith.proves, conds))}
         return all(any(names <= filled for names in ways) for ways in self.makers.get((b, n.name), [[]]))
@@ -349,8 +353,10 @@ class _Guards(Rewriter):
         return True
 
     def _zero_dims(self, n: Stage, dropped: list[Expr], ends: list[Expr]) -> set[int]:
-        """Dimensions of a copy that are 0 past the end, if iterations violating ``ends`` store 0; all dimensions if
-        violating ``dropped`` always stores 0.
+        """Numbers of the dimensions in which a copy stores only 0, or nothing, outside of its array's extent; all
+        dimensions if violating ``dropped`` always stores 0.
+
+        ends: conditions whose violation stores 0
         """
         if self._copies_zero(n, dropped):
             return _all_dims(writes(n.body)[0])

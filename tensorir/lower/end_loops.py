@@ -137,8 +137,8 @@ class _Finder:
     own: set[Buffer] | None
 
     def end(self, s: Stmt, var: Var) -> End | None:
-        """End of the iterations of ``var`` that have an effect in ``s``, as an expression of dims; None if none is
-        implied.
+        """Expression of dims at which the iterations of ``var`` that have an effect in ``s`` end; None if no condition
+        implies one.
         """
         if isinstance(s, If):
             for c in conjuncts(s.cond):

@@ -149,7 +149,7 @@ class _Allocate(Rewriter):
 
 
 def _with_own_arrays(s: Stmt) -> Stmt:
-    """A copy of ``s`` with fresh buffers for its Allocs."""
+    """A copy of ``s`` with fresh buffers for its Allocs, ``s`` itself without Allocs."""
     twins = {a.buffer: a.buffer.replace(name=a.buffer.name) for a in find(s, Alloc)}
     return swap_buffers(_Allocate(twins)(s), twins) if twins else s
 
@@ -212,7 +212,7 @@ def _flat(stmts: Iterable[Stmt]) -> Iterable[Stmt]:
 
 
 def _sum(first: Store, then: Store) -> Store | None:
-    """``r = a; r = r + b`` as ``r = a + b``, where b does not read r."""
+    """``r = a; r = r + b`` as ``r = a + b``, where b does not read r; None for other pairs of stores."""
     if first.buffer is not then.buffer or first.buffer.scope is not Scope.REGISTER:
         return None
     if not same(first.index[0], then.index[0]):
@@ -224,7 +224,7 @@ def _sum(first: Store, then: Store) -> Store | None:
 
 
 def _continued(first: Store, e: Expr) -> Expr | None:
-    """Sum ``e`` with ``first``'s stored value substituted for its first term, if that loads the register just
+    """Sum ``e`` with ``first``'s stored value substituted for its first term; None unless that loads the register just
     stored.
     """
     if isinstance(e, Load):
@@ -236,7 +236,7 @@ def _continued(first: Store, e: Expr) -> Expr | None:
 
 
 def _stores(body: Stmt) -> list[Store]:
-    """Statements of ``body`` if all are register stores, else []."""
+    """Statements of ``body`` in order if all are register stores, else []."""
     found = list(_flat([body]))
     stores = [s for s in found if isinstance(s, Store) and s.buffer.scope is Scope.REGISTER]
     return stores if len(stores) == len(found) else []
@@ -269,7 +269,7 @@ def _apart(a: Store, b: Store, var: Var, steps: int, arith: Arith) -> bool:
 
 
 def _base(s: Store | Load) -> tuple[Expr, int]:
-    """Index of the first element, and the number of elements (vector lanes)."""
+    """(index of the first element, number of elements) of a vector or scalar access."""
     i = s.index[0]
     return (i.base, i.lanes) if isinstance(i, Ramp) else (i, 1)
 
@@ -381,7 +381,7 @@ def _minus(e: Expr) -> Expr:
 
 
 def _has(dtype: str, value: int | float | Fraction) -> bool:
-    """True if ``dtype`` represents ``value``; for instance, int8 has no 128."""
+    """True if ``value`` is in the range of ``dtype``, always for floats; int8 has no 128."""
     kind = DTYPES[dtype]
     return kind.kind == "f" or kind.low <= value <= kind.high
 

@@ -50,14 +50,14 @@ def rewrap(loops: list[Loop], body: Stmt) -> Stmt:
 
 
 def extent_of(loop: Loop) -> Interval:
-    """The range of a loop's variable, at the largest dims; extents that depend on data are unbounded above."""
+    """(low, high) of a loop's variable, at the largest dims; extents that depend on data are unbounded above."""
     if isinstance(loop.extent, Const):
         return 0, as_int(loop.extent) - 1
     return 0, most(loop.extent) - 1 if dims_in(loop.extent) else float("inf")
 
 
 def loop_ranges(loops: Iterable[Loop]) -> dict[Var, Interval]:
-    """Ranges of several loops."""
+    """{loop variable: (low, high)} at the largest dims; high is inf for extents that depend on data."""
     return {x.var: extent_of(x) for x in loops}
 
 
@@ -77,5 +77,5 @@ def thread_count(loops: list[Loop]) -> int:
 
 
 def fail(code: str, message: str, hint: str = "") -> LoweringError:
-    """A lowering error with one problem."""
+    """A LoweringError with one problem, to be raised by the caller."""
     return LoweringError(Problem(code, message, hint=hint))

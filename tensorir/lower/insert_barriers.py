@@ -77,7 +77,9 @@ class _Slot:
     slots: int
 
     def apart(self, o: _Slot | None) -> bool:
-        """True if both accesses use different slots in every iteration."""
+        """True if this access and ``o`` provably use different slots of one ring in each iteration; False if ``o`` is
+        None.
+        """
         same_ring = o is not None and o.base is self.base and o.slots == self.slots
         return o is not None and same_ring and (self.offset - o.offset) % self.slots != 0
 

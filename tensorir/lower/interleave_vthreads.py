@@ -116,7 +116,7 @@ class _Copy:
         return (*moved[: self.at], axes[var], *moved[self.at :])
 
     def loops(self, var: Var) -> list[Var]:
-        """Loop variables that determine the replica and the offsets."""
+        """Loop variables on which the index in a replica depends: the virtual thread's and those of the offsets."""
         return [var, *(v for o in self.offsets for t in o.terms for v in find(t, Var))]
 
 

@@ -31,7 +31,9 @@ class Kernel:
     once: bool = False
 
     def _extents(self, kinds: tuple[Kind, ...]) -> tuple[Any, Any, Any]:
-        """Extents of hardware axes ``kinds`` along x, y, z: ints, or expressions of dims."""
+        """Extents along x, y, z of the hardware axes ``kinds``: ints, or expressions of dims; 1 for an axis without a
+        loop.
+        """
         found = {x.kind: as_int(x.extent) if isinstance(x.extent, Const) else x.extent for x in self.axes}
         x, y, z = (found.get(k, 1) for k in kinds)
         return x, y, z

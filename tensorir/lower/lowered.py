@@ -28,7 +28,7 @@ def lowered(s: BaseSchedule, target: Target | None = None) -> Module:
 
 @functools.lru_cache(maxsize=4)
 def _lowered(program: Program, target: Target, passes: tuple[Pass, ...]) -> Module:
-    """``lower(program, target)``, cached for all users of one schedule."""
+    """Module of a scheduled program lowered for a target; cached by all three arguments."""
     return pipeline.lower(program, target)
 
 

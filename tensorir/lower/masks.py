@@ -39,7 +39,10 @@ class NoMask(Exception):
 
 
 def mask(cond: Expr, var: Var, lanes: int, arith: Arith, wide: Callable[[Expr], Expr]) -> Expr:
-    """Vector of booleans: ``cond`` in each lane of ``var``. wide: function that broadcasts a value to all lanes"""
+    """Vector of booleans: ``cond`` in each lane of loop variable ``var``; raises NoMask if it has no such form.
+
+    wide: function that broadcasts a value to all lanes
+    """
 
     @once
     def masked(cond: Expr) -> Expr:
@@ -60,7 +63,9 @@ def mask(cond: Expr, var: Var, lanes: int, arith: Arith, wide: Callable[[Expr], 
 
 
 def _of_places(cond: Binary, var: Var, lanes: int, arith: Arith) -> Binary:
-    """Vector comparison of indices: ``step * lane`` against a scalar common to all lanes."""
+    """Vector comparison of indices: ``step * lane`` against a scalar common to all lanes; raises NoMask if not
+    affine.
+    """
     found = comparison(cond, var, arith)
     if found is None or abs(found[0]) * lanes >= _FAR_LANE:
         raise NoMask
@@ -80,7 +85,7 @@ def speculable(e: Expr, arith: Arith) -> bool:
 
 
 def in_memory(s: Let, var: Var, lanes: int) -> Stmt:
-    """A per-lane Let as a register array with one element per lane."""
+    """A Let whose value differs between lanes, as a register array with one element per lane."""
     buffer = Buffer(s.var.name, (as_expr(lanes),), s.var.dtype, Scope.REGISTER)
     kept = Load(buffer, (var,), s.var.dtype)
     return Alloc(buffer, Seq((Store(buffer, (var,), s.value), substitute(s.body, {s.var: kept}))))

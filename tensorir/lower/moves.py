@@ -17,7 +17,7 @@ def moves(s: Store) -> bool:
 
 
 def _sources(e: Expr) -> list[Load | Const]:
-    """Loads and constants that a copied value may come from; [] for a computed one."""
+    """Loads and zeros that a copied value may come from, through selects and broadcasts; [] for a computed one."""
     if isinstance(e, Select):
         a, b = _sources(e.a), _sources(e.b)
         return a + b if a and b else []

@@ -107,7 +107,9 @@ def _named(lets: list[Let], s: Stmt) -> Stmt:
 
 
 def _none(roots: Sequence[Expr]) -> bool:
-    """True if a quick look shows no shared operation, as in most statements."""
+    """True if no operation occurs twice in ``roots``, so that nothing needs a name; a quick check, False when in
+    doubt.
+    """
     seen: set[Expr] = set()
     todo = [*roots]
     while todo:
@@ -202,7 +204,7 @@ class _Names:
 
 
 def _size(e: Expr) -> int:
-    """Operators that ``e`` adds to those of its operands."""
+    """Operators that ``e`` itself adds to the text, weighted: an operation on values counts ``VALUE_SIZE``."""
     if isinstance(e, Const | Var | Broadcast | Cast):
         return 0
     if isinstance(e, Load | Ramp | Pack | Shuffle) or e.dtype == "index":

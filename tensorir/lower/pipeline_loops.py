@@ -77,7 +77,9 @@ class _Body:
     own: list[Buffer]
 
     def iteration(self, here: Expr, mine: dict[Buffer, Buffer], other: dict[Buffer, Buffer]) -> Stmt:
-        """One iteration: load the next tile, compute on ``mine``, store the next tile to ``other``."""
+        """Statement of iteration ``here``: load the tile of the next one, compute on buffers ``mine``, store that tile
+        to buffers ``other``.
+        """
         following = binary("+", here, 1)
         there = binary("<", following, self.trips)
         ahead = [_split(s) for s in self.copies]
@@ -186,9 +188,10 @@ def _through(ahead: _Ahead) -> Stmt:
 
 
 class _Kept(Rewriter):
-    """Rewriter: the first half of a copy, loading into registers ``fetched``; given ``kept``, the second half.
+    """Rewriter: reduce a copy to its loads into registers ``fetched``; given ``kept``, to what it computes and stores
+    from them.
 
-    inside: all of its registers
+    inside: all registers of the copy
     """
 
     def __init__(
@@ -235,7 +238,7 @@ class _Kept(Rewriter):
 
 
 class _Half(Rewriter):
-    """Rewriter: the first half of a copy, memory to registers; given ``held``, the second half."""
+    """Rewriter: reduce a copy to its loads into new registers; given ``held``, to the stores from them."""
 
     def __init__(self, held: dict[str, Buffer] | None = None) -> None:
         self.second, self.held = held is not None, {} if held is None else held

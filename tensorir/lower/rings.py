@@ -41,7 +41,7 @@ class InSlot(Rewriter):
 
 
 def allocs(body: Stmt) -> tuple[list[Buffer], list[Stmt]]:
-    """(buffers allocated in a loop body, its statements)."""
+    """(buffers allocated at the top of a loop body, the statements inside these Allocs)."""
     out = []
     while isinstance(body, Alloc):
         out.append(body.buffer)

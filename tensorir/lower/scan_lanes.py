@@ -153,7 +153,9 @@ class InLanes:
         return [*moved, *joined, *ended]
 
     def _made_states(self) -> list[Stmt]:
-        """Stores of each vector lane's scan state, before or after its own term, for the results that read it."""
+        """Stores of each scan state at every vector lane, for stages that read it: after the lane's term (inclusive
+        scan) or before it (exclusive).
+        """
         news: dict[Var, Expr] = dict(zip(self.scan.news, map(self._lane, self.terms), strict=True))
         made: list[Stmt] = []
         for old, carry, joined in zip(self.scan.olds, self.like, self.scan.joined, strict=True):

@@ -249,7 +249,9 @@ class _Split:
 
 
 def copies_of(stmts: list[Stmt], found: list[Buffer]) -> list[Stmt]:
-    """Statements of an iteration that copy whole tiles into buffers ``found``."""
+    """Statements of an iteration that copy whole tiles into buffers ``found``; raises LoweringError ``lower.roles`` if
+    there are none.
+    """
     shared = {b for b in found if b.scope is Scope.SHARED}
     calls = [
         s for s in stmts if all(isinstance(x, IntrinCall) and x.intrin.maps and not x.intrin.stores for x in _leaves(s))

@@ -148,7 +148,9 @@ class _Deal(Rewriter):
         return rewrap(loops, If(binary("<", value, n.extent), body) if made.over else body)
 
     def _is_copy(self, body: Stmt) -> bool:
-        """True if a nest copies elements between warp registers and memory."""
+        """True if a nest only copies elements between warp registers and memory, or converts them in pairs to 16
+        bits.
+        """
         if isinstance(body, Loop):
             made = self.parts.get(body.var)
             spread = made is not None and any(p.stride for p in made.parts)
@@ -334,7 +336,9 @@ def _holds(whole: Layout, shape: Sequence[int], layout: Layout, dims: Sequence[i
 
 
 def _copied(body: Stmt, found: Mapping[Buffer, Layout]) -> dict[Buffer, Layout]:
-    """Layouts of buffers accessed in a stage with the same index as a buffer with a known layout."""
+    """{buffer: layout} for buffers not in ``found``, taken from one there that the same stage accesses with an equal
+    index.
+    """
 
     def same(index: Sequence[Expr], there: Sequence[Expr]) -> bool:
         pairs = zip(index, there, strict=False)
@@ -371,8 +375,8 @@ class Spread:
 
 
 def spread(extent: int, layout: Layout, dims: Sequence[int], d: int, scale: int, outermost: bool) -> Spread | None:
-    """Decompose a loop that moves index ``d`` in steps of ``scale``; None if its steps do not align with the layout's
-    parts.
+    """Lanes and registers over which a loop that moves index ``d`` in steps of ``scale`` runs, as a Spread; None if its
+    steps do not align with the layout's parts.
 
     outermost: no other loop moves the index further, so parts may exceed the extent
     """

@@ -125,14 +125,14 @@ class _Vectorize(Rewriter):
 
 
 def _lane_bytes(n: Loop) -> int:
-    """Bytes of the widest element in the vectors of loop ``n``."""
+    """Bytes of the widest element in the vectors of loop ``n``; 4 for narrow floats, which are computed in float32."""
     moving = [x for x in walk(n) if isinstance(x, Expr | Store) and uses(x, {n.var})]
     kinds = {x.buffer.dtype if isinstance(x, Store) else x.dtype for x in moving} - {"index", "bool"}
     return max((4 if k in WIDENED else DTYPES[k].bits // 8 for k in kinds), default=4)
 
 
 def _decides_lanes(n: Loop) -> bool:
-    """True if a condition compares an inner vector loop's lane with this loop's variable."""
+    """True if a select in an inner vector loop compares its lane with the variable of loop ``n``."""
     for vector in find(n.body, Loop, lambda x: x.kind is Kind.VECTOR):
         for choice in find(vector.body, Select):
             if any(uses(c, {n.var}) and uses(c, {vector.var}) for c in conjuncts(choice.cond)):
@@ -163,7 +163,7 @@ class _Lanes:
         self.copies_only = target.family == "cuda"
 
     def whole(self, body: Stmt) -> Stmt:
-        """The loop body for all lanes."""
+        """Vector form of a loop body, for all lanes; raises _Scalar if it has none."""
         if isinstance(body, If) and scan_of(body.then, self.var) is not None:
             return self._ending(body)
         scan = scan_of(body, self.var)
@@ -216,8 +216,8 @@ class _Lanes:
         raise _Scalar("there is more in the loop than stores")
 
     def _if(self, s: If) -> Stmt:
-        """A conditional statement, vectorized: one scalar condition, or masked terms replaced by 0 in an
-        accumulation.
+        """Vector form of a conditional statement: under one scalar condition, or with masked terms replaced by 0 in an
+        accumulation; raises _Scalar if neither applies.
         """
         try:
             return If(self._same_for_all(s.cond), self.stmt(s.then))
@@ -266,7 +266,9 @@ class _Lanes:
         return s.replace(index=(index,), value=value)
 
     def _computed(self, s: Store, index: Ramp) -> Stmt:
-        """A vector store of elements computed one by one; consecutive loads for them become vector loads."""
+        """A vector store of elements computed one by one; consecutive loads for them become vector loads. Raises
+        _Scalar if the target has no such vector.
+        """
         words = s.buffer.dtype in CONVERTED
         if s.buffer.dtype == "bool" or s.buffer.scope not in (
             Scope.GLOBAL,
@@ -365,7 +367,7 @@ class _Lanes:
 
     @once
     def expr(self, e: Expr) -> Expr:
-        """``e`` over all lanes: a vector, or a scalar common to them."""
+        """``e`` over all lanes: a vector, or a scalar common to them; raises _Scalar if it has no such form."""
         if not uses(e, {self.var}):
             return e
         match e:
@@ -446,7 +448,9 @@ class _Lanes:
         return Select(chosen, self._wide(self.expr(e.a)), self._wide(self.expr(e.b)), e.dtype)
 
     def _lane_by_lane(self, e: Select) -> tuple[Expr, Expr]:
-        """(scalar condition common to all lanes, rest of the select decided per lane at compile time)."""
+        """(scalar condition common to all lanes, the select decided per lane at compile time); raises _Scalar if loaded
+        data decide.
+        """
         shared: Expr = const(True, "bool")
         picked = [True] * self.lanes
         for c in conjuncts(e.cond):
@@ -480,7 +484,7 @@ class _Ahead(Rewriter):
         self.known: dict[Load, Load] = {}
 
     def held(self, x: Load) -> Load | None:
-        """The register load prefetched for ``x``, or None."""
+        """The register load that replaces load ``x``, None if ``x`` was not prefetched."""
         return next((held for read, held in self.known.items() if same(read, x)), None)
 
     def on_Load(self, n: Load) -> Load:
@@ -489,7 +493,7 @@ class _Ahead(Rewriter):
 
 
 def _always_read(e: Expr) -> list[Load]:
-    """Loads that ``e`` executes on either side of its selects; safe to prefetch."""
+    """Loads that ``e`` executes whatever the conditions of its selects are."""
     found: list[Load] = []
     todo, seen = [e], set[Expr]()
     while todo:
