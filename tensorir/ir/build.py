@@ -69,7 +69,7 @@ def as_expr(x: Any, like: str | None = None) -> Expr:
 
 
 def as_value(x: object) -> Expr:
-    """``x`` as an element's value; index arithmetic becomes int32."""
+    """``x`` as an element's value: an expression like ``as_expr``'s, but index arithmetic is converted to int32."""
     e = as_expr(x)
     if e.dtype != "index":
         return e
@@ -278,7 +278,7 @@ def _no_bits(what: str, culprit: Expr) -> TensorIRError:
 
 
 def bitcast(a: object, dtype: str) -> Expr:
-    """The bits of ``a`` as a ``dtype`` of as many bits; ``declare.bitcast``."""
+    """The bits of ``a`` as a ``dtype`` of as many bits; raises ``declare.bitcast`` for other widths and for bool."""
     x = as_value(a)
     if DTYPES[x.dtype].bits != DTYPES[dtype].bits or "bool" in (x.dtype, dtype):
         have, want = (f"{n} ({DTYPES[n].bits} bits)" if n != "bool" else n for n in (x.dtype, dtype))
@@ -291,7 +291,7 @@ def bitcast(a: object, dtype: str) -> Expr:
 
 
 def mulhi(a: object, b: object) -> Expr:
-    """The upper half of the bits of ``a * b``, of the integers' common type; ``declare.bitwise``."""
+    """The upper half of the bits of ``a * b``, of the integers' common type; raises ``declare.bitwise``."""
     x, y = _pair(a, b)
     _need_integers("mulhi", x, y)
     kind = promote(x.dtype, y.dtype)
@@ -385,7 +385,7 @@ POWERS = 8
 
 
 def power(a: object, b: object) -> Expr:
-    """``a ** b``: products for small constant integers, sqrt for 0.5, else ``pow``; wrapping for integers;
+    """``a ** b``: products for small constant integers, sqrt for 0.5, else ``pow``; integers wrap around. Raises
     ``declare.power`` for negative constant exponents of integers.
     """
     x, y = _pair(a, b)
@@ -402,7 +402,9 @@ def power(a: object, b: object) -> Expr:
 
 
 def _whole_power(x: Expr, y: Expr, kind: str) -> Expr:
-    """Integer power; negative exponents round toward zero."""
+    """Integer ``x ** y`` in ``kind``; negative exponents round toward zero, a constant negative one is refused
+    (``declare.power``).
+    """
     n = y.value if isinstance(y, _t.Const) else None
     if n is not None and n < 0:
         raise refuse(DeclarationError, "declare.power", f"an integer to the power of {n} is no integer",
@@ -494,12 +496,12 @@ _INT: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def lowest(dtype: str) -> Const:
-    """Identity of max: least value of ``dtype``."""
+    """Identity of max as a Const: -infinity for floats, else the least value of ``dtype``."""
     return _t.Const(-math.inf if is_float(dtype) else DTYPES[dtype].low, dtype)
 
 
 def highest(dtype: str) -> Const:
-    """Identity of min: greatest value of ``dtype``."""
+    """Identity of min as a Const: infinity for floats, else the greatest value of ``dtype``."""
     return _t.Const(math.inf if is_float(dtype) else DTYPES[dtype].high, dtype)
 
 

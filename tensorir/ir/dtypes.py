@@ -136,15 +136,15 @@ def is_float(name: str) -> bool:
 
 
 def keeps_zero(old: str, new: str) -> bool:
-    """True if a conversion maps 0 to 0 also in the prime field (float-to-integer conversions are opaque there)."""
+    """True if a conversion maps 0 to 0 also in the prime field of exact checks, where float-to-integer conversions and
+    those from or to bool are opaque.
+    """
     return (is_float(new) or not is_float(old)) and (new == "bool") == (old == "bool")
 
 
 def rounded(value: int | float | Fraction, dtype: str) -> float:
-    """``value`` rounded to nearest even as a constant of ``dtype``; inf if too large. Fractions keep float32 precision
-    for narrow types.
-
-    Fractions, which algorithms are made of, keep the digits in which narrow types are computed: those of float32.
+    """``value`` rounded to nearest even as a constant of ``dtype``; inf if too large. Fractions, of which algorithms
+    are made, keep float32 precision for narrow types, as these compute in float32.
     """
     kind = DTYPES["float32" if isinstance(value, Fraction) and DTYPES[dtype].widened else dtype]
     if value == 0 or (isinstance(value, float) and (kind.bits == 64 or not math.isfinite(value))):

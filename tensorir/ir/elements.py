@@ -47,7 +47,7 @@ def element(name: str, args: tuple[object, ...], options: Mapping[str, object]) 
 
 
 def _whole(fn: str) -> Callable[[Any], Expr]:
-    """``fn`` (floor, ceil or round) that leaves integers unchanged."""
+    """Function that applies ``fn`` (floor, ceil or round) to a float and leaves an integer unchanged."""
 
     def function(x: Any) -> Expr:
         e = as_expr(x)

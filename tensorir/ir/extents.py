@@ -16,7 +16,7 @@ def value(extent: Extent, dims: Mapping[str, int]) -> int:
 
 
 def values(extents: tuple[Extent, ...], dims: Mapping[str, int]) -> tuple[int, ...]:
-    """Return extents' values at given dims."""
+    """Values of several extents at given dims, in order."""
     return tuple([value(e, dims) for e in extents])
 
 

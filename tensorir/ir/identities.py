@@ -2,7 +2,7 @@
 
 ``x op c -> x``, ``x op c -> c`` and their mirror images, for a constant c. ``ir.build`` folds by them while building
 expressions, ``lower.fold_constants`` after constant tables are substituted. Identities that fail for -0, or that change
-signs, are in ``lower.fold_constants.SIGNS``.
+signs, are in ``SIGNS``.
 """
 
 from __future__ import annotations
@@ -51,7 +51,9 @@ SIGNS = {
 
 
 def identity(op: str, number: object, dtype: str, left: bool) -> str:
-    """Result of ``x op number``: "x", "c" (the constant), "0", or "" if no identity applies."""
+    """Simplified form of ``x op number``, or of ``number op x`` if ``left``: "x", "c" (the constant), "0", or "" if no
+    identity applies.
+    """
     if not isinstance(number, int | float) and number not in (0, 1):  # a fraction
         return ""
     for one in _BY_OP.get((op, left), ()):

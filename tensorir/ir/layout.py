@@ -162,8 +162,8 @@ def _whole(e: Expr, n: int) -> Expr:
 
 
 def scattered(layout: Layout, tile: Sequence[int]) -> int | None:
-    """First dimension along which a tile is not equally spaced in memory (last dimension: contiguous); None if
-    all are.
+    """First dimension along which a tile is not equally spaced in memory (for the last dimension: not contiguous); None
+    if there is no such dimension.
     """
     for (d, *_), onto in zip(layout.pieces, layout.folds, strict=False):
         if onto and any(tile[n] > 1 for n in (d, *(f[0] for f in onto))):

@@ -55,7 +55,9 @@ class RuledMark(LoopMark):
         raise NotImplementedError
 
     def count(self, loop: Loop) -> int:
-        """Number of its parts that have effect on ``loop``."""
+        """Number of this mark's parts (conditions, cuts, …) that have an effect on ``loop``; 0 for a mark without
+        effect.
+        """
         return 0
 
     def split(self, loop: Loop, new: list[Loop], even: bool) -> list[Loop]:

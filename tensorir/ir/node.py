@@ -32,7 +32,7 @@ ANY_NODE = -1
 
 
 def fields_of(n: Node) -> str:
-    """Names of a node's fields."""
+    """Names of a node's fields, separated by commas, for messages."""
     return ", ".join(n.FIELDS)
 
 
@@ -66,7 +66,9 @@ class Node(Shown):
         return self  # it never changes, and others know it by its identity
 
     def own_bits(self) -> int:
-        """This node's contribution to ``held``."""
+        """Bits that this node itself contributes to the mask of ``held``: its class's, and its name's if it is a
+        variable.
+        """
         return self.BIT
 
     def own(self) -> tuple[object, ...]:

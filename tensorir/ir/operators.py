@@ -195,7 +195,10 @@ class Operators(Generic[T]):
 
 
 def no_truth(comparison: bool = False, whole: bool = False) -> TensorIRError:
-    """Error for ``if``, ``and``, ``or``, ``not`` on a symbolic value."""
+    """The error for ``if``, ``and``, ``or``, ``not`` on a symbolic value, to be raised by the caller.
+
+    comparison: the value is a comparison;  whole: it is an array
+    """
     general = "tir.where(cond, a, b) for if/else, tir.all_(p, q) for and, tir.any_ for or, ~p for not, tir.maximum"
     message = "a symbolic value has no truth value while the computation is being declared"
     if comparison:
@@ -208,7 +211,7 @@ def no_truth(comparison: bool = False, whole: bool = False) -> TensorIRError:
 
 
 def no_iteration() -> TensorIRError:
-    """Error for ``for``, ``in`` and unpacking of a symbolic value."""
+    """The error for ``for``, ``in`` and unpacking of a symbolic value, to be raised by the caller."""
     hint = put_right(
         items_of, "tir.sum(…, axis=k) over k = tir.reduce_axis(n); an element is read with its indices, A[i, j]"
     )
@@ -217,28 +220,28 @@ def no_iteration() -> TensorIRError:
 
 
 def no_item() -> TensorIRError:
-    """Error for ``[…]`` on an element."""
+    """The error for ``[…]`` on an element, to be raised by the caller."""
     message = "one element was indexed: it is one number"
     hint = put_right(item_of, "A[i, j] with all indices in one pair of brackets")
     return refuse(DeclarationTypeError, "declare.indexed", message, hint=hint)
 
 
 def no_number(what: str) -> TensorIRError:
-    """Error for int(), float(), math.exp(), range() … of a symbolic value."""
+    """The error for int(), float(), math.exp(), range() … of a symbolic value, to be raised by the caller."""
     general = 'tir.cast(x, "int32") for int(x), tir.exp(x) for math.exp(x), tir.reduce_axis(n) for range(n)'
     message = f"a symbolic value is not {what}: it has none while the computation is being declared"
     return refuse(DeclarationTypeError, "declare.number", message, hint=put_right(number_of, general))
 
 
 def no_function(what: str, kind: str, name: str) -> TensorIRError:
-    """Error for an unsupported NumPy or torch function."""
+    """The error for an unsupported NumPy or torch function, to be raised by the caller."""
     known = habit(kind, name) or habit("function", name)
     hint = known or "tir.exp log sqrt tanh sin cos floor where maximum …, and np's of those names; docs/language.md"
     return refuse(DeclarationTypeError, "declare.function", f"{what} means nothing in a declaration", hint=hint)
 
 
 def too_many(name: str, args: tuple[object, ...], options: dict[str, object]) -> TensorIRError:
-    """Error for unsupported arguments of a function in a declaration."""
+    """The error for unsupported arguments of a function in a declaration, to be raised by the caller."""
     given = ", ".join([*map(shown, args[1:]), *(f"{k}={shown(v)}" for k, v in options.items())])
     hints = [*(habit(f"{name}()", k) for k in options), habit("function", name), "leave it out"]
     message = f"{name}(…, {given}): this argument means nothing in a declaration"

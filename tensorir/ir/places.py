@@ -16,7 +16,8 @@ from tensorir.ir.tree import Binary, Expr, Ramp, Select
 
 
 class Place:
-    """The scope in which ``of`` holds (fails, if ``opposite``), inside ``outer``; the outermost scope is unconditional.
+    """The scope in which condition ``of`` holds (fails, if ``opposite``), inside ``outer``; the outermost scope is
+    unconditional.
 
     cond: variable that names the scope's exact condition, once needed
     """
@@ -30,7 +31,7 @@ class Place:
         self._sides: dict[tuple[Expr, bool], Place] = {}
 
     def side(self, of: Expr, opposite: bool) -> Place:
-        """Nested scope in which a condition holds, or fails."""
+        """Scope nested in this one in which condition ``of`` holds, or fails if ``opposite``."""
         key = of, opposite
         if key not in self._sides:
             self._sides[key] = Place(self, of, opposite)
@@ -107,7 +108,9 @@ class Rewritten(dict[Any, Any]):
         self.sides: dict[Any, Any] = {}  # what else is made once in this place
 
     def side(self, cond: Expr, opposite: bool) -> Place | None:
-        """Nested scope in which a condition holds, or fails; None beyond ``NESTED`` levels."""
+        """Scope nested in this one in which condition ``cond`` holds, or fails if ``opposite``; None beyond ``NESTED``
+        levels.
+        """
         place = self._find()
         return place.side(cond, opposite) if place.depth < NESTED else None
 

@@ -123,7 +123,7 @@ def among(x: object, items: Iterable[object]) -> bool:
 
 
 def place(x: object, items: Iterable[object]) -> int:
-    """Index of ``x`` in ``items`` by identity; ValueError if absent."""
+    """Index of object ``x`` itself, not of an equal one, in ``items``; raises ValueError if absent."""
     return [*map(id, items)].index(id(x))
 
 

@@ -263,7 +263,7 @@ def _laid_out(body: Stmt) -> list[str]:
 
 
 def _scoped(b: Buffer) -> str:
-    """Scope text of a buffer, if not evident from its name."""
+    """Scope of a buffer as text, " @shared"; "" if global, or evident from its name."""
     said = b.scope in (Scope.GLOBAL, Scope.AUTO) or (b.origin is None and b.scope.value in b.name)
     return "" if said else f" @{b.scope.value}"
 

@@ -241,7 +241,9 @@ class Pack(Expr):
 
 @node
 class Shuffle(Expr):
-    """Lanes of two vectors of one width, those of ``b`` counted after those of ``a``; one pick alone is a number."""
+    """Lanes picked from two vectors of one width, those of ``b`` counted after those of ``a``; a single pick gives a
+    scalar.
+    """
 
     a: Expr
     b: Expr
@@ -362,7 +364,9 @@ class Update(Stmt):
 
 
 class LoopMark(Node):
-    """Base of marks on loops (``ir/marks.py``); false where one says nothing. RANK: its place among a loop's marks."""
+    """Base of marks on loops (``ir/marks.py``); a mark without effect is false as a bool. RANK: its place among a
+    loop's marks.
+    """
 
     __slots__ = ()
     RANK: ClassVar[int]
@@ -609,7 +613,7 @@ class Arrive(Stmt):
 @node
 class Await(Stmt):
     """Wait until the phase of ``parity`` (0 the first one, 1 the next or the one before the first) has
-    ended; the thread then sees what came before the arrivals.
+    ended; the thread then sees writes made before the arrivals.
     """
 
     buffer: Buffer
