@@ -46,7 +46,9 @@ class Argument:
     wide: NDArray[Any] | None = None
 
     def renew(self, name: str) -> Problem | None:
-        """Convert ``wide`` indices to int32 again; ``launch.index-range`` if one does not fit."""
+        """Convert ``wide`` indices to int32 in ``array`` again, as the user may have changed them; Problem
+        ``launch.index-range`` if one does not fit, else None.
+        """
         if self.wide is None:
             return None
         self.array[...] = self.wide
@@ -151,8 +153,9 @@ def empty(shape: int | Sequence[int], dtype: object = "float32") -> np.ndarray:
 
 @answers(LaunchError)
 def recognise(param: Param, given: object) -> Argument:
-    """Argument for the user's object; LaunchTypeError ``launch.type`` if it is no array, ``launch.gradient`` for a
-    tensor that requires a gradient. A number is valid for an input without axes.
+    """Argument for the user's object; a number is valid for an input without axes.
+
+    Raises LaunchTypeError ``launch.type`` if it is no array, ``launch.gradient`` for a tensor that requires a gradient.
     """
     name, masked = param.name, "numpy.ma" in sys.modules and isinstance(given, np.ma.MaskedArray)
     if isinstance(given, np.ndarray) and not masked:  # (np.ma: 15 ms when first named)
@@ -214,7 +217,7 @@ def _not_plain(name: str) -> np.dtype[Any] | None:
 
 
 def _bits(kind: np.dtype[Any]) -> str:
-    """Name of an integer dtype with elements of this size, known to both libraries."""
+    """Name of an integer dtype with elements of this size, known to NumPy and torch."""
     return "uint8" if kind.itemsize == 1 else f"int{8 * kind.itemsize}"
 
 
@@ -288,7 +291,7 @@ def _element(param: Param, given: object) -> object:
 
 
 def _number(param: Param, given: Any) -> NDArray[Any]:
-    """A number as a 0-d array; LaunchError ``launch.type`` or ``launch.dtype`` if unsuitable."""
+    """A number as a 0-d array; raises LaunchError ``launch.type`` or ``launch.dtype`` if unsuitable."""
     kind = numpy_dtype(param.dtype)
     if not isinstance(given, _NUMBERS):
         message = f"{param.name}: expected a {param.dtype} number, got {type(given).__name__}"
@@ -310,7 +313,7 @@ def _fits(value: Any, kind: np.dtype[Any]) -> bool:
 
 
 def narrowed(param: Param, argument: Argument) -> Argument:
-    """64-bit index arguments converted to int32 for the kernel; others unchanged."""
+    """``argument`` with int64 indices converted to int32 if the kernel takes these; others unchanged."""
     if argument.native != "numpy" or (argument.dtype, param.dtype) != ("int64", "int32"):
         return argument
     return replace(argument, array=argument.array.astype(np.int32), wide=argument.array)

@@ -142,14 +142,14 @@ class Device(Value, Shown, ABC):
 
     @abstractmethod
     def part(self, memory: object, offset: int, nbytes: int) -> object:
-        """A sub-memory at byte ``offset`` (a multiple of ``base_align``)."""
+        """Memory handle of ``nbytes`` bytes of ``memory`` from byte ``offset`` on, a multiple of ``base_align``."""
 
     @abstractmethod
     def write(self, memory: object, data: Bytes) -> None: ...
 
     @abstractmethod
     def read(self, memory: object, data: Bytes) -> None:
-        """Fill ``data`` after everything enqueued has run."""
+        """Wait until all that was enqueued has run, then copy the content of ``memory`` into ``data``."""
 
     @property
     def works_in_place(self) -> bool:
@@ -180,7 +180,9 @@ class Device(Value, Shown, ABC):
         return self
 
     def in_order(self, arrays: Sequence[object]) -> AbstractContextManager[None]:
-        """Context manager: calls inside run after pending work on these arrays and before later work."""
+        """Context manager: work enqueued inside runs after pending work on these arrays and before later work on
+        them.
+        """
         return nullcontext()
 
     def works(self) -> bool:
@@ -198,7 +200,7 @@ class Device(Value, Shown, ABC):
         raise NotImplementedError
 
     def empty(self, like: object, shape: tuple[int, ...], dtype: object) -> object:
-        """New native device array like ``like`` (type and queue)."""
+        """New native device array of this shape and dtype, of the type and queue of array ``like``."""
         raise NotImplementedError
 
     def __repr__(self) -> str:

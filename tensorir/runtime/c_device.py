@@ -107,7 +107,7 @@ def processor() -> str:
 
 
 def open_listed(info: DeviceInfo) -> CDevice:
-    """Open a device from ``list_devices``."""
+    """Open a device that ``list_devices`` found."""
     return CDevice(info)
 
 
@@ -146,7 +146,7 @@ class CDevice(Device):
         return CModule(self, source, cache)
 
     def library(self, text: str, name: str) -> ctypes.CDLL:
-        """Compile C text (cached) and load it."""
+        """Loaded shared library of C text, compiled by this device's compiler or taken from the cache."""
         return _library(self, text, name, cache=True)[0]
 
     def allocate(self, nbytes: int) -> np.ndarray:
@@ -234,7 +234,9 @@ class CModule(CompiledModule):
         return _Step(run, ctypes.addressof(places), grid, launch.local_bytes, 0, blocks, units, 0)
 
     def _enqueue(self, launch: KernelLaunch) -> Callable[[int], object]:
-        """Function that runs a step; raises LaunchError if blocks lack scratch memory."""
+        """Function that runs a kernel, given the address of the description of its launch; it raises LaunchError
+        ``launch.memory`` if there is no scratch memory for a block.
+        """
         enqueue, device = self._device._launch, self._device.name
         if not launch.local_bytes:
             return enqueue

@@ -46,7 +46,7 @@ def cache_key(**fields: object) -> str:
 
 
 def default_directory() -> Path:
-    """``TENSORIR_CACHE_DIR``, or the platform's cache directory."""
+    """Directory named by ``TENSORIR_CACHE_DIR``, or the platform's cache directory for this package."""
     named = os.environ.get("TENSORIR_CACHE_DIR")
     if named:
         return Path(named)
@@ -230,7 +230,7 @@ def _key_in(path: Path) -> str | None:
 
 
 def _open_own(path: Path) -> BinaryIO:
-    """Open a regular file owned by this user; OSError for others and links."""
+    """Open a regular file owned by this user; raises OSError for others and links."""
     number = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
     file = os.fdopen(number, "rb")
     about = os.fstat(number)
@@ -299,10 +299,10 @@ def default_cache() -> Cache:
 
 
 def stat() -> CacheStat:
-    """``default_cache().stat()``."""
+    """Entries and bytes stored in the default cache, and this process's hits and misses."""
     return default_cache().stat()
 
 
 def clear() -> int:
-    """``default_cache().clear()``."""
+    """Remove every entry of the default cache; returns their number."""
     return default_cache().clear()

@@ -45,7 +45,7 @@ class CallArguments:
         return [a.array for a in (*self.inputs.values(), *self.outputs.values())]
 
     def natives(self) -> Sequence[object]:
-        """Device arrays among the arguments: all or none."""
+        """The call's device arrays (pyopencl or cupy), inputs and outputs; [] for a call on host arrays."""
         return [] if self.native == "numpy" else self.arrays()
 
     @property
@@ -54,7 +54,7 @@ class CallArguments:
         return all(prod(p.shape) == 0 for p in self.source.outputs)
 
     def outside(self, leave: Callable[[Argument], bool] = lambda _: False) -> list[Problem]:
-        """Problems for index values out of range, except in arrays that ``leave`` selects."""
+        """Problems for index values out of range, except in inputs for which ``leave`` is true."""
         renewed = [a.renew(name) for name, a in self.inputs.items() if a.wide is not None]
         problems = [p for p in renewed if p is not None]
         for gather in self.source.gathers:
@@ -96,7 +96,7 @@ class CallArguments:
 
 
 def by_name(source: Source, arrays: Sequence[object], named: Mapping[str, object]) -> tuple[object, ...]:
-    """Arguments in order, from positional ones and keywords; ``launch.keyword``."""
+    """Arguments in order, from positional ones and keywords; raises ``launch.keyword``."""
     if not named:
         return tuple(arrays)
     names = [p.name for p in source.inputs]
@@ -116,7 +116,7 @@ def by_name(source: Source, arrays: Sequence[object], named: Mapping[str, object
 
 
 def accept(source: Source, device: Device, arrays: Sequence[object], out: object = None) -> CallArguments:
-    """Validate all arguments; one LaunchError with a problem per bad argument."""
+    """Validated arguments of a call; raises one LaunchError with a problem per bad argument."""
     params = source.inputs
     if len(arrays) != len(params):
         raise _wrong_count(source, "argument", [p.name for p in params], len(arrays))
@@ -169,7 +169,7 @@ def _check_all(call: CallArguments, device: Device) -> list[Problem]:
 
 
 def fixed_values(source: Source, device: Device, arrays: Mapping[str, object]) -> dict[str, bytes]:
-    """{input: bytes} for ``prepack``; LaunchError ``launch.prepack`` unless only ``once`` kernels read them."""
+    """{input: bytes} for ``prepack``; raises LaunchError ``launch.prepack`` unless only ``once`` kernels read them."""
     legal = {p.name: p for p in source.prepackable}
     wrong = [name for name in arrays if name not in legal]
     if wrong or not arrays:

@@ -17,7 +17,9 @@ from tensorir.runtime.launch import CompiledProgram
 
 
 def main(path: str) -> None:
-    """Compile the text of a file written by ``need_end``; errors recur in the parent."""
+    """Compile (and for OpenCL run once) the source in file ``path``, to learn whether the compiler crashes or hangs;
+    other errors are ignored.
+    """
     given = json.loads(Path(path).read_text(encoding="utf-8"))
     source = decode(Source, given["source"])
     with contextlib.suppress(TensorIRError, MemoryError):

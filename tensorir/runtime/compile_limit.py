@@ -46,7 +46,7 @@ def compile_limit(seconds: float | None) -> Iterator[None]:
 
 def run_limited(command: Sequence[str], cwd: Path, name: str, nbytes: int,
                 environ: Mapping[str, str] | None = None) -> tuple[int, str]:  # fmt: skip
-    """(exit status, error output) of a compiler command; CompileError ``compile.time-limit`` after killing it.
+    """(exit status, error output) of a compiler command; raises CompileError ``compile.time-limit`` after killing it.
 
     name, nbytes: of the text
     """

@@ -63,7 +63,7 @@ class Cubin:
 
 
 def load_cupy() -> ModuleType:
-    """Import cupy; DeviceError if missing."""
+    """Import cupy; raises DeviceError if missing."""
     ensure_cache("CUPY_CACHE_DIR", "~/.cupy/kernel_cache")
     try:
         return importlib.import_module("cupy")
@@ -120,7 +120,7 @@ def _nvrtc() -> tuple[Any, str]:
 
 
 def _include_folders() -> dict[str, str]:
-    """{include folder: version} of the CUDA headers and CuPy's libcu++."""
+    """{include folder: version} of the CUDA headers and CuPy's libcu++, in search order."""
     cupy = load_cupy()
     within = Path(str(cupy.__file__)).parent / "_core/include/cupy"
     bundled = sorted(within.glob("_cuda/cuda-*"), reverse=True)  # CuPy 13: the header of halves, by major version

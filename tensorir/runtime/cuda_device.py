@@ -64,7 +64,7 @@ def _version(number: int) -> str:
 
 
 def open_listed(info: DeviceInfo) -> CudaDevice:
-    """Open a device from ``list_devices``."""
+    """Open a device that ``list_devices`` found."""
     try:
         return CudaDevice(info)
     except TensorIRError:
@@ -187,7 +187,7 @@ def _target(info: DeviceInfo, capability: str) -> Target:
 
 
 def encoded_map(m: TensorMap, address: int) -> object:
-    """CuPy argument for a tensor map of the array at ``address``; LaunchError ``launch.tensor-map``."""
+    """CuPy argument for a tensor map of the array at ``address``; raises LaunchError ``launch.tensor-map``."""
     try:
         return encoded(address, **asdict(m))
     except TensorMapError as error:

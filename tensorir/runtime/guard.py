@@ -30,7 +30,7 @@ Bytes = NDArray[np.uint8]
 
 
 def launches(source: Source) -> list[KernelLaunch]:
-    """Kernels with a nonempty grid."""
+    """Kernels of a source whose grid has at least one block, in order."""
     return [k for k in source.kernels if prod(k.grid) > 0]
 
 
@@ -97,7 +97,9 @@ def warm(source: Source, device: Device, module: CompiledModule, call: CallArgum
 
 
 def _warmed(source: Source, device: Device, module: CompiledModule, arrays: _Arrays) -> bool:
-    """``warm``; True if no kernel was left out."""
+    """Run some blocks of each kernel on guarded copies; False if it ended before a kernel that reads integers computed
+    by others, which may be indices.
+    """
     places = {p.name for p in source.params if p.role == "workspace" and "float" not in p.dtype}
     arrays.fill()
     for launch in launches(source):

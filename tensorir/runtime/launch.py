@@ -118,7 +118,7 @@ class CompiledProgram(Value, Shown):
             return BoundLaunch(program, call)
 
     def _at(self, arrays: Sequence[object], out: object = None) -> CompiledProgram:
-        """This program at the extents of these arguments."""
+        """This program with dims set to the extents of these arguments."""
         return self.at(dims_of_call(self.source, arrays, out))
 
     def at(self, dims: Mapping[str, int]) -> CompiledProgram:
@@ -222,7 +222,9 @@ class CompiledProgram(Value, Shown):
         return few_lines(f"<{self.source.name}({takes}) -> {gives} on {self.device.name}>")
 
     def _accept(self, arrays: Sequence[Any], out: Any) -> tuple[CompiledProgram, CallArguments]:
-        """(program in its arrays' context, validated call with outputs)."""
+        """(the program, in the context that owns the given device arrays, validated call with outputs allocated);
+        raises LaunchError for bad arguments.
+        """
         if self.source.dims:
             return self._at(arrays, out)._accept(arrays, out)
         self.device.check_process()
@@ -244,7 +246,7 @@ class CompiledProgram(Value, Shown):
         return call.results(), problems
 
     def constants(self) -> dict[str, object]:
-        """{constant: device memory with its content}."""
+        """{name of a constant parameter: new device memory with its content}."""
         made = {}
         for p in self.source.params:
             if p.role == "constant" and p.data is not None:
@@ -272,7 +274,9 @@ class CompiledProgram(Value, Shown):
         return self._fixed
 
     def _launches(self) -> list[KernelLaunch]:
-        """Kernels still to run in a call, ``once`` ones included."""
+        """Kernels that a call must run: all with a nonempty grid, except ``once`` ones that ``prepack`` or an earlier
+        call ran.
+        """
         return [k for k in guarding.launches(self.source) if k not in self._early]
 
     def _steps(self, launches: Sequence[KernelLaunch], memories: dict[str, Any], private: bool) -> tuple[Step, ...]:
@@ -355,7 +359,9 @@ class BoundLaunch(Handle, Shown):
         return _bound_again, self._arrays()
 
     def _arrays(self) -> tuple[CompiledProgram, list[Any], list[Any]]:
-        """(program, arguments as given, outputs)."""
+        """(program, input arrays and scalars as the user passed them, output arrays as a call returns them), to bind
+        again.
+        """
         call, source = self._call, self._program.source
         given = [call.inputs[p.name].given if p.name in call.inputs else call.scalars[p.name] for p in source.inputs]
         outputs = [call.outputs[p.name] for p in source.outputs]
@@ -417,7 +423,7 @@ class BoundLaunch(Handle, Shown):
 
 
 def _bound_again(program: CompiledProgram, given: Sequence[object], outputs: Sequence[object]) -> BoundLaunch:
-    """A bound launch of the same kernels on other arrays."""
+    """``program`` bound to the arrays ``given`` as inputs and ``outputs``."""
     return program.bind(*given, out=outputs[0] if len(outputs) == 1 else tuple(outputs))
 
 

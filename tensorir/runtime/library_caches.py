@@ -49,7 +49,9 @@ def pocl_files(folder: Path) -> Iterator[tuple[Path, bool]]:
 
 
 def damaged_pocl_cache(output: str) -> Path | None:
-    """PoCL's cache folder if it caused an abort with ``output``; None for other causes."""
+    """PoCL's cache folder if ``output`` of an aborted process names a binary there that could not be loaded, or if one
+    is incomplete; else None.
+    """
     named = _UNLOADED.search(output)
     if named is not None:
         above = Path(named[1]).parents

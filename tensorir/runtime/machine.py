@@ -87,7 +87,7 @@ class ProcessorLoad(Shown):
 
     @classmethod
     def sum(cls, some: Iterable[object]) -> ProcessorLoad:
-        """Sum over several JSON ``fields``."""
+        """Sum of the loads in several JSON objects (``fields``); invalid ones count as idle."""
         total = cls()
         for fields in some:
             total += cls.of(fields)

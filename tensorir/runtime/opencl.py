@@ -41,7 +41,7 @@ not, and packed weights of 64 MiB stream 1.5 times as fast."""
 
 
 def load_pyopencl() -> ModuleType:
-    """The pyopencl module, with its pickle caches off; DeviceError where it is missing.
+    """The pyopencl module, with its pickle caches off; raises DeviceError where it is missing.
 
     POCL_AFFINITY pins PoCL's threads (it halves the half-speed runs) and must be set before PoCL loads.
     """
@@ -256,7 +256,8 @@ class OpenCLDevice(Device):
 
     @contextlib.contextmanager
     def in_order(self, arrays: Sequence[object]) -> Iterator[None]:
-        """``Device.in_order`` without blocking the host: pending work may depend on a user event set later.
+        """Context manager: work enqueued inside runs after pending work on these arrays and before later work, without
+        blocking the host: pending work may depend on a user event set later.
 
         Pending work: commands on an array's queue, and its ``events``, where pyopencl keeps those of other queues. On
         an out-of-order queue, later commands wait by ``events`` only: with a marker per launch, PoCL takes half a
@@ -483,7 +484,9 @@ def _threads(launch: KernelLaunch) -> tuple[int, ...]:
 
 
 def compile_error(code: str, name: str, text: str, said: str) -> CompileError:
-    """``compile.opencl`` or ``compile.c-text`` with what the compiler ``said``, and the first line it complains of."""
+    """CompileError of code ``code`` with the compiler's first complaint in ``said``, and the line of ``text`` that it
+    names.
+    """
     lines = [
         x for x in said.splitlines() if x.strip() and not x.startswith(("(options:", "Build on", "clBuildProgram"))
     ]
@@ -495,7 +498,9 @@ def compile_error(code: str, name: str, text: str, said: str) -> CompileError:
 
 
 def excerpt(text: str, line: int, column: int = 0) -> str:
-    """The offending line of a source with its number, the line before, and a caret under the column."""
+    """Text with line ``line`` of a source and the one before, both numbered, and a caret under column ``column`` if
+    given.
+    """
     lines = text.splitlines()
     shown = [f"{n:4d} | {lines[n - 1][:160]}" for n in (line - 1, line) if 1 <= n <= len(lines)]
     if shown and 1 <= column <= 160 and line <= len(lines):
@@ -528,7 +533,9 @@ def headers_of(version: str) -> Path | None:
 
 
 def declarations(folder: Path, text: str) -> str:
-    """Declarations prepended to a text whose builtin header the compiler skipped; line numbers are kept."""
+    """Declarations to prepend to kernel text ``text`` whose builtin header the compiler skipped; line numbers
+    are kept.
+    """
     named = frozenset(_WORD.findall(text))
     kept = [line for function, line in _lines(folder) if function is None or function in named]
     return "\n".join(["#undef _OPENCL_H_", *kept, "#line 1", ""])

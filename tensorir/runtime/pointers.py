@@ -77,7 +77,7 @@ class OnPointers:
         return own
 
     def _run(self, memories: dict[str, Any], once: bool = True, each: bool = True) -> None:
-        """Enqueue ``once`` kernels and per-call kernels."""
+        """Enqueue kernels on ``memories``: those that run once if ``once``, the others if ``each``."""
         try:
             for launch, run, names in self._runs:
                 if once if launch.once else each:
@@ -156,7 +156,7 @@ class OnSizedPointers:
 
 
 def on_pointers(program: CompiledProgram) -> OnPointers | OnSizedPointers:
-    """Return ``program`` as a function of addresses."""
+    """``program`` as a callable on memory addresses: OnSizedPointers if it has dims, else OnPointers."""
     return OnSizedPointers(program) if program.source.dims else OnPointers(program)
 
 

@@ -115,7 +115,7 @@ class LaunchSequence(Handle, Shown):
         return LaunchSequence, (self.launches,)
 
     def _makes(self, argument: Argument) -> bool:
-        """True if a launch of the sequence writes this array."""
+        """True if a launch of the sequence writes memory that overlaps this array."""
         return any(_meet(argument.span(), w) for w in self._written)
 
     def _back(self, use: _Use) -> bool:
@@ -208,7 +208,7 @@ class LaunchSequence(Handle, Shown):
         self._upload()
 
     def time(self, repeat: int = 30, min_seconds: float = 0.1, max_seconds: float = 10.0) -> Timing:
-        """Timing of one run of all launches: median of batches with a 95 % interval."""
+        """Timing of one run of all launches, seconds: median of batches with a 95 % interval."""
         self()
         alone = copy(self)
         alone._natives = []  # their turn has come

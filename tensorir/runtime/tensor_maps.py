@@ -173,7 +173,9 @@ def _inner_first(kind: Any, values: Sequence[int]) -> Any:
 
 @cache
 def _driver() -> tuple[Any, int]:
-    """(driver library, newest CUDA version it supports: 13010 for 13.1)."""
+    """(driver library, newest CUDA version it supports: 13010 for 13.1); raises TensorMapError without a suitable
+    driver.
+    """
     version = ctypes.c_int()
     try:
         library = ctypes.CDLL("nvcuda.dll" if os.name == "nt" else "libcuda.so.1")

@@ -63,7 +63,7 @@ class Timing(Shown):
 
 
 def copied_names(copies: Iterable[Problem]) -> str:
-    """Names of the copied arrays, from launch problems."""
+    """Names of the copied arrays, separated by commas, from the problems that report the copies."""
     return ", ".join(dict.fromkeys(p.message.partition(":")[0] for p in copies))
 
 
@@ -132,7 +132,7 @@ class _Batch:
 
 
 def slots(calls: Sequence[Timed], seconds: float) -> list[Callable[[], float]]:
-    """For each callable, a function that runs several short parts and returns seconds per call of the fastest part.
+    """Per callable, a function that runs several short parts and returns seconds per call of the fastest part.
 
     Other programs only ever slow a part down, and they rarely meet all of them: on two cores with a load of six, ratios
     of such times scattered by 5 % where those of whole batches scattered by 20 %, and interleaved slots follow each
@@ -168,7 +168,7 @@ def measure(call: Timed, repeat: int = 30, min_seconds: float = 0.1, max_seconds
 
 
 def interleaved(calls: Sequence[Timed], rounds: int = 30) -> list[Timing]:
-    """Time several callables interleaved, one batch each per round, so that drift of the machine affects all equally.
+    """Timing of each of several callables, interleaved: one batch each per round, so that drift affects all equally.
 
     A callable with a ``finish`` method (a BoundLaunch) is enqueued in a batch and finished once; others are
     taken to be complete when they return. The order of a round starts one further each time.

@@ -68,7 +68,7 @@ class DeviceTurns:
         return dict(NOBODY)
 
     def waited(self) -> list[dict[str, object]]:
-        """``{"pid", "workload", "seconds"}`` of other processes' turns since the last call."""
+        """``{"pid", "workload", "seconds"}`` of each process whose turn this one waited for since the last call."""
         found, self._waits = list(self._waits.values()), {}
         return found
 
@@ -117,7 +117,7 @@ def _opened(path: Path) -> Iterator[int]:
 
 
 def _owner(turn: int) -> dict[str, Any]:
-    """Holder recorded in a lock file; pid 0 if none."""
+    """``{"pid", "workload"}`` of the process that a lock file records; pid 0 if none."""
     try:
         found = json.loads(os.pread(turn, 4096, 0))
         return {"pid": int(found["pid"]), "workload": str(found["workload"])}
