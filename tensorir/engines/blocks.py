@@ -36,7 +36,7 @@ def bind_grid(s: BaseSchedule, z: Sequence[str], y: Sequence[str], x: Sequence[s
 
 
 def has_room(target: Target, z: int, y: int, x: int) -> bool:
-    """True if ``bind_grid`` can place grids of this size."""
+    """True if the target's grid can hold z x y x x blocks, as ``bind_grid`` places them."""
     most_x, most_y, most_z = target.max_grid
     return (z * y * x if z > most_z else y * x if y > most_y else x) <= most_x
 

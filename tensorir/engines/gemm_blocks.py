@@ -101,7 +101,7 @@ Operands = Mapping[str, Operand]
 
 
 def inline(s: BaseSchedule, given: Operands) -> BaseSchedule:
-    """Inline producers of operands into their copies."""
+    """Inline producers of operands (those marked ``inlined``) into the copies of the operands; returns ``s``."""
     for name in (x.name for x in given.values() if x.inlined):
         s.compute_inline(name)
     return s
@@ -113,7 +113,7 @@ def in_groups(p: Gemm) -> bool:
 
 
 def each_product(p: Gemm) -> tuple[int, int, int, int]:
-    """(rows, columns, terms, number) of products, assuming equal groups."""
+    """(rows, columns, terms, number) of the products, for grouped ones of each group's, assuming equal groups."""
     if not in_groups(p):
         return p.m, p.n, p.k, p.batch
     blocks = -(-p.m // p.align)
@@ -122,7 +122,7 @@ def each_product(p: Gemm) -> tuple[int, int, int, int]:
 
 
 def plain_sums(p: Gemm) -> bool:
-    """True if the result is the bare sum, so that blocks may accumulate into it."""
+    """True if the result is the bare sum, in the accumulator's type, so that blocks may accumulate into it."""
     done = p.bias or p.act or p.alpha or p.beta
     return not done and p.dtype in ("float32", "int32", "int8", "uint8")
 
@@ -152,7 +152,7 @@ class Engine(Tile[Gemm], ABC):
 
     @abstractmethod
     def product(self, s: BaseSchedule, of: Sums, given: Operands) -> BaseSchedule:
-        """Schedule product ``of`` operands ``given``."""
+        """Schedule the sums ``of`` as a product of the operands ``given``; returns ``s``."""
 
     @property
     def unrolled(self) -> int:
@@ -161,7 +161,7 @@ class Engine(Tile[Gemm], ABC):
 
     @property
     def tiles(self) -> tuple[int, int]:
-        """(blocks along rows, blocks along columns)."""
+        """(number of blocks along rows, number of blocks along columns) of one product."""
         return -(-self.p.m // self.high), -(-self.p.n // self.wide)
 
     @property
@@ -274,7 +274,9 @@ class Blocks(Engine):
     # --- the order of blocks
 
     def bands(self) -> bool:
-        """True if bands of blocks divide the grid."""
+        """True if blocks are traversed row by row, or in bands that divide the grid, which is larger than one wave
+        then.
+        """
         rows, columns = self.tiles
         return self.raster == 1 or (rows % self.raster == 0 and rows * columns > multiprocessors(self.target))
 

@@ -98,23 +98,27 @@ FEW_ROWS = 12
 
 
 def reads_in_place(p: Gemm) -> bool:
-    """True if reading b unpacked is cheaper."""
+    """True if b is to be read unpacked: few rows, stored (k, n), not a constant to be packed once."""
     return p.m <= FEW_ROWS and not p.tb and p.n >= p.vector_lanes and not p.prepack
 
 
 def is_scattered(p: Gemm) -> bool:
-    """True if a vector of b may be non-contiguous."""
+    """True if a vector of b's columns may be non-contiguous in memory, as runs of columns are not whole vectors."""
     return 0 < p.run < p.n and p.run % p.vector_lanes > 0
 
 
 def is_even(p: Gemm, rows: int) -> bool:
-    """True when tiles of so many rows have these at the same distances: none crosses runs, or all are whole."""
+    """True if the rows of any tile of ``rows`` rows are equally spaced in memory: no tile crosses runs, or tiles have
+    whole runs.
+    """
     return not p.row_run or rows % p.row_run == 0 or p.row_run % rows == 0
 
 
 def is_far(p: Gemm) -> bool:
-    """True if ``b`` exceeds the second-level cache, and its panels are what a product waits for: rows of ``a`` are few,
-    or at uneven distances. Of 128 rows of whole matrices the starts for far panels had 0.88 to 0.95 of the speed.
+    """True if ``b`` exceeds the second-level cache, and a product waits for its panels: few rows of ``a``, or unequally
+    spaced ones.
+
+    For 128 rows of plain matrices, start configurations for this case reached only 0.88 to 0.95 of the speed of others.
     """
     waits = p.tc or p.row_run > 0 or p.m <= FEW_TILES_ROWS
     return waits and p.n * p.k * p.sum_bytes > SECOND_CACHE_BYTES * 3 // 4
@@ -162,10 +166,11 @@ def packing_cycles(p: Gemm, vectors: int, turned: bool) -> float:
 
 
 def reading_cycles(p: Gemm, rows: int, run: int) -> float:
-    """Cycles of cold reads of a and b, for blocks of ``rows`` rows; run: contiguous columns of b, 0 for all
+    """Cycles of cold reads of a and b over all cores, for blocks of ``rows`` rows.
 
-    Blocks are dealt along rows of the result: with several blocks a column each core reads all of b, else all of a.
-    run: columns after which b is read elsewhere; 0 for none
+    run: columns after which b is read elsewhere; 0 if all are contiguous
+
+    Blocks are distributed along rows of the result: with several blocks a column each core reads all of b, else of a.
     """
     several = rows < p.m and p.batch == 1
     of_a, of_b = (p.k * side * share for side, share in zip((p.m, p.n), p.apart, strict=True))
@@ -174,7 +179,7 @@ def reading_cycles(p: Gemm, rows: int, run: int) -> float:
 
 
 def launched(cycles: float) -> float:
-    """Cycles including the start of parallel work, which penalizes small kernels."""
+    """Total ``cycles`` over all cores plus the start of parallel work, which at most doubles those of small kernels."""
     return cycles + min(cycles, CORES * START_CYCLES)
 
 
@@ -220,13 +225,13 @@ class RegisterTile(CpuTile[Gemm], ABC):
         )
 
     def makespan(self) -> float:
-        """Blocks executed by the busiest core."""
+        """Number of blocks that the busiest core executes, as a float; slightly more if blocks are few."""
         blocks = self.p.batch * -(-self.p.n // self.wide) * -(-self.p.m // self.high)
         return blocks / balance(blocks) * (1.02 if blocks < 4 else 1.0)
 
     @abstractmethod
     def product(self, s: BaseSchedule, of: Product) -> BaseSchedule:
-        """Schedule product ``of``."""
+        """Schedule product ``of`` with this configuration; returns ``s``."""
 
     def walk(self, s: BaseSchedule, of: Product, k: str, a: str, b: str = "") -> Product:
         """Reindex the reduction to axis ``k`` and pack operands in the accumulator type; returns the updated
@@ -247,7 +252,7 @@ class RegisterTile(CpuTile[Gemm], ABC):
         return [block], inside
 
     def rows_packed(self, s: BaseSchedule, of: Product) -> BaseSchedule:
-        """Pack a in the accumulator type by a separate kernel."""
+        """Pack a in the accumulator type by a separate kernel, if ``pack_a``; returns ``s``."""
         if not self.pack_a:
             return s
         p, packed = self.p, of.a_copy
@@ -292,7 +297,9 @@ class PanelTile(RegisterTile):
 
     @property
     def leaving(self) -> float:
-        """Cycles of an element that is stored along rows, of which a tile has vectors and perhaps some one by one."""
+        """Cycles to store one result if results are transposed in registers: part of a tile's rows leave in vectors,
+        others one by one.
+        """
         least, more = divmod(self.high, -(-self.high // self.tile))
         if not more or least < min(SIDES):
             return LEAVING if least >= min(SIDES) else ALONE
@@ -311,7 +318,7 @@ class PanelTile(RegisterTile):
 
     @property
     def run(self) -> int:
-        """Contiguous columns of b."""
+        """Number of columns of b that are read contiguously."""
         return self.width
 
     @property
@@ -336,7 +343,7 @@ class PanelTile(RegisterTile):
     }
 
     def panels_packed(self, s: BaseSchedule, of: Product, block: str) -> None:
-        """Pack panels of b per block, or by a separate kernel."""
+        """Schedule the packing of panels of b: inside loop ``block``, or by a separate kernel if ``pack`` says so."""
         p, packed, near = self.p, of.b_copy, self.pack in ("block", "panel")
         if near:
             s.compute_at(packed, block, scope="shared")
@@ -623,7 +630,7 @@ class RowsTile(CpuTile[Gemm]):
     rows, tile, vectors = Knob(STEP, 32, 64, 128), Knob(4, 8, 2, 1), Knob(2, 1, 3, 4)
 
     def product(self, s: BaseSchedule, of: Product) -> BaseSchedule:
-        """Schedule a grouped product with matrices read in place."""
+        """Schedule a grouped product whose matrices are read in place; returns ``s``."""
         out, lanes = of.written(s), self.p.vector_lanes
         _, rows = s.share_out(f"{out}.i", each=self.rows)
         i, j = s.register_tile(rows, f"{out}.j", sizes=[self.tile, self.vectors * lanes], lanes=lanes)

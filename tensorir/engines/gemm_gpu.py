@@ -229,9 +229,8 @@ def _quads(axis: str, tile: int, threads: int, bk: int, along_k: bool) -> str:
     conflicts.
 
     A warp writes 32 vectors of four elements, along the axis, or along k elementwise. Three bits select one of eight
-    groups
-    of four banks: low bits of ``axis/4``, partly given by the order already; for writes along k, the remaining ones are
-    bits of ``k/4``.
+    groups of four banks: low bits of ``axis/4``, partly given by the order already; for writes along k, the remaining
+    ones are bits of ``k/4``.
     """
     groups = tile // 4
     if tile % 4 or tile == 4:

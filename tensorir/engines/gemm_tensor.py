@@ -40,7 +40,7 @@ def instructions(p: TileProblem, target: Target | None = None) -> Multiplication
 
 
 def kind_of(p: TileProblem) -> str | None:
-    """Type name of a product in instruction names; None if unsupported."""
+    """Operand type of tensor-core instructions for a product, as in their names: "f16", "tf32"; None if unsupported."""
     precision = p.precision if p.dtype == "float32" else ""
     return KINDS.get((p.dtype, precision)) or FLOATS_OF_8.get(p.dtype)
 
@@ -197,7 +197,9 @@ def stageable(p: Gemm) -> bool:
 
 
 def added(s: BaseSchedule, out: str, total: str) -> list[str]:
-    """16-bit arrays that only ``out`` reads, at the positions it writes."""
+    """Names of the 16-bit arrays, other than ``total``'s, that stage ``out`` reads only at the element that it
+    writes.
+    """
     stage, sums = s.index.stages[out], written_by(s, total)
     at, loads = written_index(stage), find(stage.body, Load)
     found = [b for x in loads if DTYPES[(b := x.buffer).dtype].bits == 16 and b.name != sums]
@@ -252,8 +254,8 @@ def vector_of(tile: int, extent: int, m: Multiplication) -> int | None:
 
 
 def swizzled(row: int, m: Multiplication, number: str = "r") -> str:
-    """Layout text of rows of ``row`` elements with 16-byte chunks swizzled by the row number, free of bank conflicts
-    over eight rows.
+    """Layout text of index ``x`` in rows of ``row`` elements: 16-byte chunks swizzled by the row ``number``, free of
+    bank conflicts over eight rows; "x" if no swizzle applies.
 
     Eight chunks fill the 32 banks. A row of eight or more chunks is permuted by its number. Shorter rows lie several to
     a 128-byte line, and are permuted by the next bits of their number (as CUTLASS's swizzles of 32, 64 and 128 bytes).

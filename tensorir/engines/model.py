@@ -103,7 +103,9 @@ def room(block_bytes: int) -> int:
 
 
 def in_balanced_tiles(extent: int, most: int, step: Callable[[int], float]) -> float:
-    """Sum of ``step(size)`` over balanced tiles of at most ``most``."""
+    """Sum of ``step(size)`` over the fewest tiles of at most ``most`` that cover ``extent``, sizes differing by at most
+    one.
+    """
     tiles = -(-extent // most)
     least, more = divmod(extent, tiles)
     return more * step(least + 1) + (tiles - more) * step(least)
@@ -125,17 +127,21 @@ def balance(blocks: int, cores: int = CORES) -> float:
 
 
 def priced(cycles: float, blocks: int) -> float:
-    """Cycles of all blocks, idle cores included."""
+    """Cycles of ``blocks`` blocks of ``cycles`` each, summed over all cores, idle time included."""
     return cycles * blocks / balance(blocks) * (1.05 if blocks < 4 else 1.0)
 
 
 def shared(cycles: float) -> float:
-    """Total cycles of a kernel over all cores; small ones run on one core."""
+    """Cycles summed over all cores of a kernel that takes ``cycles`` in total; small ones run on one core while others
+    idle.
+    """
     return min(CORES * cycles, cycles + CORES * HANDOVER_CYCLES)
 
 
 def seconds_of(cost: Cost, clock: float = CYCLES_S) -> Cost:
-    """Function that converts ``cost``'s total cycles to seconds."""
+    """``cost`` (configuration -> total cycles) as a function configuration -> seconds, on ``CORES`` cores of ``clock``
+    Hz.
+    """
     return lambda c: cost(c) / (CORES * clock)
 
 

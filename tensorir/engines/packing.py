@@ -41,10 +41,11 @@ def turned(s: BaseSchedule, stage: str, at: str, run: str, last: str, lanes: int
 
 
 def leave_turned(s: BaseSchedule, row: str, half: str, lanes: str, extent: int, most: int, dtype: str) -> None:
-    """The loops over a register tile's rows, its vectors of columns and the lanes of one, innermost, of results that
-    are stored along rows: a tile is turned in registers, and vectors of rows leave.
+    """Schedule the stores of a register tile whose results are contiguous along rows: the tile is transposed in
+    registers, and leaves in vectors of rows.
 
-    row: the inner loop of a balanced split of ``extent`` rows into tiles of at most ``most``
+    row:  loop over the tile's rows, inner part of a balanced split of ``extent`` rows into tiles of at most ``most``
+    half: loop over its vectors of columns;  lanes: over the lanes of one, innermost
     """
     least, more = divmod(extent, -(-extent // most))
     if dtype != "float32" or least < min(SIDES):

@@ -19,7 +19,7 @@ that sums need.
 
 
 class Product(NamedTuple):
-    """A product for an engine: ``stage`` adds up, over rows i, columns j and terms k, what ``a`` and ``b`` hold.
+    """A sum of products for an engine: ``stage`` adds up ``a`` times ``b``, for rows i and columns j, over terms k.
 
     out: stage that reads the sums, over the same rows and columns; "" to let ``out_stage`` find it
     outer: axes of the sums before rows and columns;  a_outer, b_outer: those that an operand depends on
@@ -55,7 +55,7 @@ class Product(NamedTuple):
 
 
 def bind_outer(s: BaseSchedule, loops: Sequence[str]) -> BaseSchedule:
-    """Fuse the leading loops and bind them to a grid axis, if there are any."""
+    """Fuse the leading loops and bind the result to ``block.z``, if there are any loops; returns ``s``."""
     if loops:
         s.share_out(*loops, to="block.z")
     return s

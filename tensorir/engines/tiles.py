@@ -58,12 +58,12 @@ class Tile(Generic[P]):
 
     @classmethod
     def needs(cls, p: P) -> str | None:
-        """Required target feature, such as "sm_80"; None if impossible."""
+        """Required target feature, such as "sm_80"; "" for none, None if the engine cannot compute the problem."""
         return ""
 
     @classmethod
     def start(cls, p: P, target: Target) -> Config | None:
-        """Start configuration; None for the first legal one."""
+        """Start configuration; None if the search is to start with the first legal one."""
         return None
 
     @classmethod
@@ -73,12 +73,12 @@ class Tile(Generic[P]):
 
     @classmethod
     def knobs(cls, p: P, target: Target) -> Knobs:
-        """{knob: values} for the problem and target."""
+        """{knob: possible values} for the problem and target, the first value tried first."""
         return {name: knob.values for name, knob in vars(cls).items() if isinstance(knob, Knob)}
 
     @classmethod
     def where(cls, p: P, target: Target) -> dict[str, Predicate]:
-        """{rule name: predicate}, for a Space."""
+        """{rule name: predicate on a configuration}, the legality rules in the form that a Space takes."""
 
         def asked(rule: Rule) -> Predicate:
             return lambda c: rule(cls(c, p, target))
@@ -141,7 +141,9 @@ def legal(knobs: Knobs, where: Mapping[str, Predicate]) -> Iterator[Config]:
 
 def cheapest(knobs: Knobs, where: Mapping[str, Predicate], cost: Callable[[Config], Any], enough: float = -math.inf
              ) -> Config | None:  # fmt: skip
-    """Legal configuration of least cost, or the first with cost <= ``enough``; None if none is legal."""
+    """Legal configuration of least cost, or the first that costs exactly ``enough``, a known least; None if none is
+    legal.
+    """
     priced: list[tuple[Any, Config]] = []
     for c in legal(knobs, where):
         priced.append((cost(c), c))
