@@ -29,7 +29,7 @@ def bias_act(
     d: Tensor | None = None,
     beta: Expr | None = None,
 ) -> Tensor:
-    """``act(alpha * y + beta * d + bias)``, bias along dimension ``axis``; ``y`` itself when nothing is asked for.
+    """``act(alpha * y + beta * d + bias)``, bias along dimension ``axis``; ``y`` itself if all options are None.
 
     act: None, "relu", "gelu" (erf form), "silu", "sigmoid" or "tanh";  alpha, beta: scalars;  d: a tensor of y's shape
     """
@@ -55,7 +55,7 @@ def bias_act(
 
 @answers()
 def activation(v: Expr, act: str | None) -> Expr:
-    """``act`` applied to a value; the value itself for None."""
+    """``act`` applied to an element, or to a whole tensor; unchanged for None."""
     _need_act(act)
     v = v if isinstance(v, Tensor) else as_expr(v)
     if act == "relu":

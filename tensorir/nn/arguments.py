@@ -35,7 +35,7 @@ def need_floats(**given: object) -> None:
 
 
 def need_dim(dim: object, x: Tensor) -> int:
-    """Return ``dim`` as a nonnegative dimension number; ``nn.dim``."""
+    """Return ``dim`` as a nonnegative dimension number; raises ``nn.dim``."""
     d = need_int("dim", dim)
     if not -x.ndim <= d < x.ndim:
         legal = f"{-x.ndim} to {x.ndim - 1}" if x.ndim else "none"
@@ -51,7 +51,7 @@ def need_shape(name: str, x: Tensor, shape: Sequence[object]) -> None:
 
 
 def misfit(message: str, hint: str = "") -> TensorIRError:
-    """The ``nn.shape`` error."""
+    """The ``nn.shape`` error with this message, to be raised by the caller."""
     return refuse(DeclarationError, "nn.shape", message, hint=hint)
 
 

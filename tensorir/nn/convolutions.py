@@ -103,7 +103,7 @@ def _rank(**given: Tensor) -> None:
 
 
 def _two(name: str, value: Any) -> tuple[int, int]:
-    """A pair of ints from an int or a pair."""
+    """Pair of positive ints; raises ``argument.type`` for anything but a tuple of two."""
     if not isinstance(value, tuple) or len(value) != 2:
         raise wrong(name, value, "a pair of ints")
     return need_int(f"{name}[0]", value[0], 1), need_int(f"{name}[1]", value[1], 1)

@@ -60,7 +60,7 @@ class _Window:
 
 def _windows(x: Tensor, kernel_size: object, stride: object, padding: object, dilation: object,
              ceil_mode: object) -> list[_Window]:  # fmt: skip
-    """Windows along rows and along columns; ``nn.window``."""
+    """[windows along rows, windows along columns] from the arguments of a pooling function; raises ``nn.window``."""
     need_tensors(x=x)
     taps = need_several("kernel_size", kernel_size, 2, 1)
     steps = taps if stride is None else need_several("stride", stride, 2, 1)
@@ -82,7 +82,7 @@ def _windows(x: Tensor, kernel_size: object, stride: object, padding: object, di
 
 
 def _sizes(x: Tensor) -> tuple[Any, Any]:
-    """(rows, columns) of images; ``nn.shape``."""
+    """(rows, columns) of images (N, C, H, W) or (C, H, W); raises ``nn.shape`` for other tensors."""
     if x.ndim not in (3, 4):
         raise misfit(f"{x.name} {x.shape} must have 3 or 4 dimensions", hint="(N, C, H, W) or (C, H, W)")
     return x.shape[-2], x.shape[-1]

@@ -49,7 +49,7 @@ class _Rows:
         return compute(self.x.shape, made, name=name, axes=axis_names(self.x))
 
     def count(self, kind: str) -> Any:
-        """Number of elements per row."""
+        """Number of elements per row: a float, or an expression of type ``kind`` if it depends on dims."""
         out: Any = 1
         for _, n in self.over:
             out = out * n

@@ -114,7 +114,7 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: float | None = None, ca
 
 
 def _need_heads(q: Tensor, k: Tensor, v: Tensor) -> int:
-    """Return the number of query heads per key head; ``nn.shape``."""
+    """Return the number of query heads per key head; raises ``nn.shape``."""
     need_floats(q=q, k=k, v=v)
     told = f"q {q.shape}, k {k.shape} and v {v.shape} do not fit"
     hint = "(B, H, I, D), (B, G, J, D) and (B, G, J, E), G a divisor of H"

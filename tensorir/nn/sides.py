@@ -65,7 +65,7 @@ def each(name: str, value: object, rank: int, low: int, code: str = "") -> tuple
 
 
 def pads_of(name: str, value: object, rank: int, code: str = "") -> tuple[tuple[int, int], ...]:
-    """(before, after) padding per dimension."""
+    """(before, after) zeros per dimension, from any notation of ``pad``; raises ``code`` (default "conv2d.NAME")."""
     value = spelt(value)
     given = tuple(map(plain_int, value)) if isinstance(value, list | tuple) else ()
     if len(given) == rank and all(isinstance(p, list | tuple) and len(p) == 2 for p in given):
