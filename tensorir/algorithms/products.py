@@ -145,7 +145,9 @@ class _Roles:
         return found if len(set(found.values())) == len(found) else None
 
     def _unlike(self, axes: dict[str, Var], layout: str, weight: Expr) -> str:
-        """Reason, as text, why a match is not supported (stride, dilation, fill, layout, filter); "" if it is."""
+        """Reason why a matched convolution is unsupported (stride, dilation, fill, layout, filter), as text; "" if it
+        is supported.
+        """
         at = dict(zip(LAYOUTS[layout][1], self.forms, strict=True))
         for what, over in (("stride", {"h": "p", "w": "q"}), ("dilation", {"h": "r", "w": "s"})):
             for dim, v in over.items():

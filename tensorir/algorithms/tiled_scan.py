@@ -78,7 +78,9 @@ class _Tiled:
         return [(v, n) for v, n in zip(self.op.axes, self.op.extents, strict=True) if v is not self.part.at]
 
     def turned(self, place: Expr) -> Expr:
-        """Position in scan order -> index, and index -> position: reversed for a reverse scan."""
+        """Index of a position in scan order, and position of an index: ``extent - 1 - place`` for a reverse scan, else
+        ``place``.
+        """
         return binary("-", self.extent - 1, place) if self.part.reverse else place
 
     def result(self) -> tuple[Tensor, ...]:
@@ -96,14 +98,14 @@ class _Tiled:
         return _compute(self.op.name, self.op.axes, self.op.extents, bodies, [t.name for t in self.op.outputs])
 
     def _local(self, tiles: int) -> tuple[Tensor, ...]:
-        """Scan of each tile alone."""
+        """Tensors that scan each tile alone, one per state of the combiner: (…, tile, position)."""
         t, u, k = Var("t", "index"), Var("u", "index"), Var("u", "index", extent=self.length)
         own, values = self._terms(tiles, t, k)
         axes, extents = (*own, t, u), (*(n for _, n in self.others), tiles, self.length)
         return self._combined("local", axes, extents, k, values, Prefix(u, self.part.exclusive))
 
     def _total(self, tiles: int) -> tuple[Tensor, ...]:
-        """Reduction of each tile."""
+        """Tensors that reduce each tile, one per state of the combiner: (…, tile)."""
         t, k = Var("t", "index"), Var("u", "index", extent=self.length)
         own, values = self._terms(tiles, t, k)
         return self._combined("total", (*own, t), (*(n for _, n in self.others), tiles), k, values)
@@ -120,7 +122,7 @@ class _Tiled:
         return tuple(own.values()), values
 
     def _offset(self, tiles: int, totals: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        """Combination of all earlier tiles, for each tile."""
+        """Tensors with the combination of all earlier tiles, one per state of the combiner: (…, tile)."""
         t, k = Var("t", "index"), Var("t", "index", extent=tiles)
         own = tuple(Var(v.name, "index") for v, _ in self.others)
         values = tuple(x[(*own, k)] for x in totals)

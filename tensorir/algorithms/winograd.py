@@ -73,7 +73,9 @@ def _polynomial(roots: Sequence[Fraction]) -> list[Fraction]:
 
 
 def bound(outputs: tuple[Tensor, ...], tile: int, of: str | None = None, **_: object) -> float:
-    """Return ``error_bound`` of a convolution's tiles."""
+    """Bound of the rounding error relative to the largest result, for the convolution that ``winograd`` would
+    compute.
+    """
     return error_bound(tile, convolution(outputs, tile, of).r)
 
 
