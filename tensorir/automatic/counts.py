@@ -215,7 +215,9 @@ def _extent(x: Loop) -> int:
 
 @dataclass(frozen=True)
 class Near:
-    """A local array (not in global memory): bytes and shape of its live part, and the loops enclosing all its uses."""
+    """A local array (not in global memory): bytes and shape of the part in use, and the loops enclosing all its
+    uses.
+    """
 
     nbytes: int
     shape: tuple[int, ...]
@@ -311,7 +313,8 @@ class Counted:
         return times / wide * math.ceil(wide * bits / (8 * max(16, self.target.vector_bytes)))
 
     def _moving(self, places: Sequence[Expr]) -> tuple[list[Loop], float]:
-        """(loops, times): loops whose variables occur in ``places``, and how often these expressions are evaluated.
+        """(loops, times): loops whose variables occur in ``places``, outermost first, and how often these expressions
+        are evaluated.
 
         Invariant expressions are hoisted out of inner loops, and out of unrolled loops that do not change them.
         """
@@ -354,7 +357,7 @@ class Counted:
         return each * (EXTREME_OPS if isinstance(n, Binary) and n.op in ("max", "min") else 1.0) / ISSUE
 
     def _reached(self, b: Buffer, index: Sequence[Expr]) -> float:
-        """Cycles of one load or store of ``b[index]``, over all iterations."""
+        """Cycles of one load or store of ``b[index]``, over all iterations; 0 for an element held in a register."""
         places = [in_loops(i, self.stage) for i in index]
         moving, times = self._moving(places)
         near = self.near.get(b)

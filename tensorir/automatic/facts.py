@@ -64,7 +64,7 @@ class Nest(Shown):
         return {it.var: axis for it, axis in zip(self.stage.iters, self.axes, strict=True)}
 
     def sort(self, *kinds: Axis) -> tuple[Iter, ...]:
-        """Axes of the given kinds, in order."""
+        """Axes of the given kinds (spatial, reduce, ordered), in order of declaration."""
         return tuple(it for it in self.stage.iters if it.axis in kinds)
 
     @cached_property

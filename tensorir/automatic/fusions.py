@@ -44,8 +44,7 @@ MEASURED_GAIN = 1.02
 class Fusion(Value, Shown, Generic[S]):
     """Result of the advisor for one pair of stages: one kernel for both, compared with separate kernels.
 
-    kind, first, second: "vertical" (the second stage reads the first one's result) or "horizontal", and the stages'
-    names
+    kind:     "vertical" (the second stage reads the first one's result) or "horizontal";  first, second: stage names
     ways:     modelled seconds of each legal way, by the name of the primitive or rule
     refused:  error of each illegal way, by name
     untaken:  lines on parts that rules offered for the legal ways but whose start failed
@@ -327,8 +326,9 @@ class Way:
 
 
 def finished(s: BaseSchedule, given: Sequence[Part], untaken: list[Refusal] | None = None) -> BaseSchedule:
-    """Schedule the parts ``given``, then each other stage by a separate part; return ``s``. ``untaken``: see
-    ``alone``.
+    """Schedule the parts ``given`` in ``s``, then each other stage by a separate part; return ``s``.
+
+    untaken: receives a Refusal for each part tried for another stage that failed
     """
     taken, begun = frozenset().union(*(p.names for p in given)), s.fork()
     graph = Apart(s.program)
@@ -466,7 +466,9 @@ NEAR_BYTES = {"cpu": 1 << 18, "gpu": 1 << 9}
 
 
 def _divisor(n: int, most_of_it: int) -> int:
-    """Largest divisor of ``n`` that is at most ``most_of_it``; the limit if that divisor is less than half of it."""
+    """Largest divisor of ``n`` that is at most ``most_of_it``; ``most_of_it`` itself if that divisor is less than half
+    of it.
+    """
     limit = max(1, most_of_it)
     found = next(d for d in range(limit, 0, -1) if n % d == 0)
     return found if 2 * found > limit else limit
@@ -501,8 +503,8 @@ class PairPart(Part):
         return True
 
     def _rows(self, rows: int) -> int:
-        """Rows of a block for ``rows`` rows in all: a divisor of them on a CPU, as many as there are threads on a
-        GPU.
+        """Rows per block, if there are ``rows`` rows in all: on a CPU a divisor of them if one is near the limit, on a
+        GPU at most as many as threads.
         """
         if not self.cpu:
             return min(THREADS, rows)
@@ -562,7 +564,7 @@ class NearPart(PairPart):
             self._vectors(s, b, cells[-1])
 
     def _high(self) -> int:
-        """Rows of a block on a CPU when adjacent rows of the consumer read the same rows of the producer."""
+        """Rows of a block on a CPU if adjacent rows of the consumer read common rows of the producer."""
         rows, line = self.anchor.size(self.anchor.spatial[:1]), sum(map(bytes_of, self.first.writes))
         line //= max(1, self.first.size(self.first.spatial[:1]))
         return _divisor(rows, min(ROWS_OF_A_BLOCK, rows // 4, NEAR_BYTES["cpu"] // 2 // max(1, line)))

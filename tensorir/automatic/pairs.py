@@ -31,7 +31,7 @@ class Pair(Shown):
 
     @property
     def names(self) -> tuple[str, str]:
-        """Names of both stages."""
+        """Names of both stages: (first, second)."""
         return self.first, self.second
 
 

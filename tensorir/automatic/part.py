@@ -57,17 +57,21 @@ class Part(ABC, Shown):
         """Schedule the claimed stages in ``s``, in which no other step was applied to them."""
 
     def declare(self, s: BaseSchedule, config: Config) -> None:
-        """Replace the stages by another algorithm (``s.redeclare``) before any stage is inlined or scheduled; no step
-        by default.
+        """Replace the stages by another algorithm (``s.redeclare``) before any stage is inlined or scheduled; does
+        nothing unless overridden.
         """
 
     def declared(self, s: BaseSchedule, config: Config) -> None:
-        """Run ``declare`` with the rule and its reason as the trace's comment."""
+        """Replace the declared algorithm by the part's, if it has another (``declare``); the trace has the rule and its
+        reason.
+        """
         with s.because(f"{self.rule}: {self.reason}"):
             self.declare(s, config)
 
     def steps(self, s: BaseSchedule, config: Config) -> None:
-        """Run ``schedule`` with the rule and its reason as the trace's comment."""
+        """Schedule the claimed stages in ``s`` by a configuration (``schedule``); the trace has the rule and its
+        reason.
+        """
         with s.because(f"{self.rule}: {self.reason}"):
             self.schedule(s, config)
 

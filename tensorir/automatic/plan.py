@@ -194,7 +194,9 @@ def _inline(s: BaseSchedule, stages: Sequence[tuple[str, str]]) -> None:
 
 
 def default_plan(outputs: Sequence[Tensor], target: Target) -> Plan:
-    """First of ``plans``, without making the others."""
+    """Plan by which ``auto_schedule`` schedules ``outputs``: the first one, without making the others. Raises
+    ``automatic.no-rule`` if there is none.
+    """
     return next(_Planner(outputs, target, NO_WISHES).plans())
 
 
@@ -352,7 +354,7 @@ class _Claims:
         )
 
     def _made(self, rule: Rule, anchor: Nest) -> Iterator[Part]:
-        """Parts that a rule offers for a stage, generated lazily: making one may compare many tiles."""
+        """Parts that a rule offers for a stage, generated lazily and remembered: making one may compare many tiles."""
         key = rule, anchor.name
         found = self.made.get(key) or rule(self.graph, anchor, self.begun.target)
         self.made[key], parts = itertools.tee(found)
@@ -400,7 +402,9 @@ class _Claims:
         return True
 
     def _declared(self, part: Part) -> BaseSchedule:
-        """Fork of the schedule to start a part in; redeclared and inlined anew if the part replaces the algorithm."""
+        """A new schedule in which ``part`` can start: a fork with cheap stages inlined, and with the part's own
+        algorithm if it replaces the declared one.
+        """
         s = self.plain.fork()
         part.declared(s, part.space.default)
         if not s.trace:
@@ -431,9 +435,8 @@ def auto(
 
     target:    plain "opencl" is this machine's processor, as for ``auto_schedule``
     precision: of float32 products on GPUs, as in ``tir.ops.matmul``: "fp32", "tf32" or "3xtf32"
-    max_error: error relative to the largest result up to which approximate templates (Winograd's for convolutions)
-    follow
-               the exact ones; 0 excludes them
+    max_error: error relative to the largest result up to which approximate templates (Winograd's for
+               convolutions) follow the exact ones; 0 excludes them
 
     Each is an ordinary template: a function of a schedule and a configuration, and a space with named knobs. Rules
     (``tensorir/automatic/rules``) claim stages: cheap stages are inlined, sums with reuse are tiled, rows are reduced
@@ -447,8 +450,9 @@ def auto(
 
 
 def templates_of(made: Sequence[Tensor], wishes: Wishes) -> Callable[[Target], OneByOne[Template]]:
-    """Function from a target to the templates of ``auto`` for ``made`` with a workload's options. The mapping is lazy:
-    a lookup or iteration raises ``automatic.no-rule``.
+    """Function from a target to the templates of ``auto`` for ``made`` with a workload's options, by name.
+
+    They are made lazily: a lookup or iteration raises ``automatic.no-rule`` if no rule can schedule a stage.
     """
     known = functools.lru_cache(maxsize=8)(lambda t, _: plans(made, t, wishes))  # those of other names are equal
 

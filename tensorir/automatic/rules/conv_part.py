@@ -68,7 +68,9 @@ class ConvTile(Tile[Conv], ABC):
     approximate: ClassVar[bool] = False
 
     def declare(self, s: BaseSchedule, of: ConvStages) -> None:
-        """Replace the convolution by another algorithm, see ``Part.declare``; no step by default."""
+        """Replace the convolution by another algorithm (``s.redeclare``) before any stage is scheduled; does nothing
+        unless overridden.
+        """
 
     @abstractmethod
     def schedule(self, s: BaseSchedule, of: ConvStages) -> BaseSchedule:

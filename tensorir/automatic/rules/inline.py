@@ -51,7 +51,7 @@ def worth(graph: Graph, nest: Nest, target: Target) -> str:
 
 
 def _reason(nest: Nest, readers: Sequence[Nest]) -> str:
-    """Reason why recomputing the cells of a map is cheaper than storing them; "" if it is not."""
+    """Reason, as text, why recomputing the cells of a map is cheaper than storing them; "" if it is not."""
     places = {r: _places(nest, r) for r in readers}
     cheap = not nest.calls and nest.operations <= CHEAP_OPS and nest.operations * max(places.values()) <= REPEATED_OPS
     times = max(n * r.size(r.stage.iters) for r, n in places.items()) / max(1, nest.cells)

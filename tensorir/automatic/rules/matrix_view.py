@@ -221,7 +221,7 @@ class MatrixView:
         s.reindex(out, view, pad or None, name=name, reads=reads, writes=writes)
 
     def _cells(self, called: Mapping[str, str]) -> str:
-        """Right side of a ``reindex`` view of the cells; ``called``: axis -> its current name."""
+        """Text of the result's index map for ``reindex``: ``i = n, j = y*8 + x``. called: axis -> its current name"""
         new = [("z", self.apart)] if self.gemm.batch > 1 else []
         new += [("i", self.rows), ("j", self.columns)]
         return ", ".join(f"{axis} = {self._joined(of, called)}" for axis, of in new)

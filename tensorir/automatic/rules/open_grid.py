@@ -25,7 +25,9 @@ CELLS = 1 << 10
 
 
 def open_axes(anchor: Nest) -> int:
-    """Number of spatial axes with symbolic extents, if the maximum extents exceed one fused loop; else 0."""
+    """Number of spatial axes with symbolic extents, if at their maximum there are too many cells for one fused loop;
+    else 0.
+    """
     found = sum(bool(dims_in(it.extent)) for it in anchor.spatial)
     return found if found > 1 and anchor.cells > MOST_IN_VAIN * CELLS else 0
 

@@ -104,10 +104,11 @@ def product_view(total: Nest) -> ProductView | None:
 
 
 def turned_view(total: Nest, constants: Sequence[str] = ()) -> ProductView | None:
-    """View of a product with exchanged operands, A B -> (B^T A^T)^T, if one operand is windows or the other a constant.
+    """View of a product with exchanged operands, A B -> (B^T A^T)^T; None unless one operand is read in sliding windows
+    or the other is one of ``constants``.
 
     Elements of the first are broadcast from where they are stored, panels of the other are packed, results are stored
-    transposed. None if it does not fit.
+    transposed.
     """
     for parts in _parts(total):
         b, a, columns, _ = parts

@@ -93,7 +93,7 @@ class ProductPart(Part, Generic[E]):
     @cached_property
     @abstractmethod
     def first(self) -> Config:
-        """Default configuration of the engine; empty if none is legal."""
+        """Default configuration of the engine; {} if none is legal."""
 
     def knobs(self) -> Mapping[str, Sequence[object]]:
         first = self.first

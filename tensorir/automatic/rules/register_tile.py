@@ -126,7 +126,7 @@ class RegisterPart(Part):
         return reads.shares(reads.nest.spatial[axis].var)
 
     def _loaded(self, axis: int) -> float:
-        """Load cycles of a tile of four cells along an axis."""
+        """Cycles of the loads of a tile of four vectors along ``axis``, eight lanes each."""
         return sum(self._loads(r, 8, 1, {axis: 4}) for r in self.reads)
 
     def _loads(self, reads: Reads, lanes: int, vectors: int, tile: Mapping[int, int]) -> float:
@@ -155,7 +155,7 @@ class RegisterPart(Part):
         return not near and not self._packable(reads, g)
 
     def _packable(self, reads: Reads, g: Group) -> bool:
-        """True if the operand can be stored in another order, see ``packable``; only for a single sum."""
+        """True if the part has a single sum whose operand ``g`` can be stored in another order (``packable``)."""
         return len(self.sums) == 1 and reads.nest is self.sums[0] and packable(reads, g)
 
     @cached_property

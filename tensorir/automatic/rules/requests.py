@@ -58,7 +58,9 @@ class Requests:
         self.arrays = [g.load.buffer for g in self.groups]
 
     def runs(self) -> Iterator[Run]:
-        """Runs of arrays that are loaded once, at indices without data, clamps or conditions on lanes."""
+        """Contiguous runs read from arrays that are loaded once; no arrays indexed by data or clamps, and none at all
+        if a condition depends on the lanes.
+        """
         asked = any(uses(x.cond, {self.var}) for x in find(self.nest.stage.body, Select))
         for g, b in zip(self.groups, self.arrays, strict=True):
             step, places = g.step(self.var) or 0, g.load.index

@@ -239,7 +239,10 @@ class WarpRollingPart(RollingPart):
         return d16, i
 
     def _operands(self, s: BaseSchedule, places: tuple[str, str], d16: str, step: str, keys: int) -> None:
-        """Stage operands in shared memory, and from there in fragments by ``ldmatrix``."""
+        """Stage q, k, v in shared memory, and from there, with the weights, in warp registers by ``ldmatrix``.
+
+        places: loops at which q, and k and v, are staged;  d16, step: loops at which fragments are loaded
+        """
         assert self.operands is not None
         (q, k, v), (block, piece) = self.operands, places
         weights, tensor = self.weights.writes[0], self.product.writes[0]

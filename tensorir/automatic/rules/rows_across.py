@@ -54,7 +54,7 @@ class AcrossPart(RowsPart):
 
     @cached_property
     def width(self) -> int:
-        """Number of adjacent rows."""
+        """Number of rows that are adjacent in memory: the extent of the anchor's last axis."""
         return self.anchor.size(self.anchor.spatial[-1:])
 
     @cached_property
@@ -112,7 +112,7 @@ class RowLanesPart(AcrossPart):
 
     @cached_property
     def _kept(self) -> int:
-        """Bytes of intermediate results per row."""
+        """Bytes of intermediate results per row; those of one sum if there is only a single reduction."""
         return kept_bytes(self.chain) if self.chain.stages else 4
 
     @cached_property
@@ -184,7 +184,7 @@ class WarpsPart(AcrossPart):
 
     @property
     def terms(self) -> int:
-        """Number of terms summed for one cell."""
+        """Number of terms summed for one cell of the result."""
         return self.anchor.size(self.anchor.reduced)
 
     def _fits(self, columns: int, share: int) -> bool:

@@ -25,7 +25,7 @@ WIDE_MOVES = 1.6
 
 
 def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
-    """Yield parts for a scan: tiled if it is the whole definition and long, and distributed over its independent
+    """Yield parts for a scan: in tiles, if it is the whole definition and long; then distributed over independent
     scans.
     """
     if anchor.kind != "scan":

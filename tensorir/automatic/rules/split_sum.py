@@ -35,8 +35,8 @@ def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
 
 
 def others(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
-    """Yield a part for a reduction of few cells for which a one-kernel row reduction would be as fast, but does not
-    apply.
+    """Yield a part for a reduction of few cells for which a second kernel does not pay, for use where no row reduction
+    in one kernel applies.
     """
     if not _pays(graph, anchor, target):
         yield from _split(graph, anchor, target)
@@ -90,7 +90,7 @@ class SplitPart(Part):
 
     @property
     def terms(self) -> int:
-        """Number of terms summed for one cell."""
+        """Number of terms summed for one cell of the result."""
         return self.anchor.size(self.anchor.reduced)
 
     def knobs(self) -> Mapping[str, Sequence[object]]:

@@ -336,7 +336,9 @@ class VectorPart(Part):
 
     @functools.cached_property
     def _across(self) -> Iter | None:
-        """The axis along which a strided load is contiguous, as in a transpose; None if there is none."""
+        """Axis along which a load is contiguous that is strided along the last axis, as in a transpose; None if there
+        is none, or if the part is no single map.
+        """
         if self.anchor.kind != "map" or len(self.names) > 1:
             return None
         last = self.anchor.spatial[-1].var

@@ -293,7 +293,7 @@ class WindowPart(Part):
         return [g for g in found if g.step(last) == 0 and packable(self.reads, g)]
 
     def _blocks(self, c: Config) -> int:
-        """Number of blocks."""
+        """Number of blocks of the grid in a configuration."""
         sides = self._sides(c)
         outer = math.prod(self.extents) // math.prod(extent for *_, extent in sides)
         return outer * math.prod(-(-extent // (t * n)) for t, n, extent in sides)
@@ -394,7 +394,7 @@ class WindowPart(Part):
         return 1 < cells <= 128 // bits and self.extents[self.tiled[-1]] % cells == 0
 
     def _sums(self, s: BaseSchedule) -> None:
-        """Reorder the reduction loops outside of a thread's cells; unroll both."""
+        """Reorder loops to cells of other threads, reduction, cells of a thread; unroll the last two."""
         cells = [self.total.loops[it.var] for it in self.total.spatial]
         tiled = [cells[axis] for axis in self.tiled]
         s.reorder(*(x for x in cells if x not in tiled), *self._terms, *tiled)

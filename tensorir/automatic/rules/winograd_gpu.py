@@ -179,8 +179,9 @@ def _parts(extent: int, most: int) -> list[int]:
 class WinogradTile(ConvTile):
     """Winograd in separate kernels: filter transform, image transform, products, output transform with epilogue.
 
-    m: rows and columns of outputs per tile;  th, tw: tiles per block of a transform;  vec: channels per thread Products
-    are scheduled by ``gemm_gpu.WarpTile``, or on tensor cores by ``gemm_tensor`` for a given precision.
+    m: rows and columns of outputs per tile;  th, tw: tiles per block of a transform;  vec: channels per thread
+
+    Products are scheduled by ``gemm_gpu.WarpTile``, or on tensor cores by ``gemm_tensor`` for a given precision.
     """
 
     way, approximate = "winograd", True
@@ -209,7 +210,7 @@ class WinogradTile(ConvTile):
 
     @property
     def inner(self) -> Blocks:
-        """Tile of the engine, with this configuration's knobs."""
+        """Configuration of the products' engine, with the values of this configuration's knobs."""
         return self.engine(self.p)(self.config, self.product, self.target)
 
     def declare(self, s: BaseSchedule, of: ConvStages) -> None:
