@@ -145,12 +145,14 @@ class Ruled:
         return Template(schedule, space, ("cpu",))
 
     def _on_cpu(self, name: str, target: Target) -> Template:
-        """The template of a name on a CPU. Raises ``template.target`` if rules make none there."""
+        """Template ``name`` that the rules make for CPU ``target``. Raises ScheduleError ``template.target`` if they
+        make none.
+        """
         return need_rule(self.tiled("cpu", target), name, self.out.name, target)
 
 
 def those(wanted: Callable[[str], bool], templates: Mapping[str, Template]) -> Named:
-    """(name, template) pairs whose name ``wanted`` accepts; all pairs if there are none."""
+    """(name, template) pairs whose name ``wanted`` accepts; all pairs if it accepts no name."""
     found = (named for named in templates.items() if wanted(named[0]))
     first = next(found, None)
     return templates.items() if first is None else itertools.chain([first], found)

@@ -92,7 +92,8 @@ def conv2d_backward_data(n: int = 1, c: int = 64, h: int = 56, w: int = 56, k: i
                          dtype: str = "float32", precision: str = "fp32") -> Workload:  # fmt: skip
     """Workload of a convolution's gradient with respect to its image; parameters as in ``conv2d``.
 
-    Arguments: dy, w; see ``nn.conv2d_backward_data``. Raises DeclarationError with the name of the illegal parameter.
+    Arguments: dy, w, in the shapes of the result and filter of ``nn.conv2d``.
+    Raises DeclarationError with the name of the illegal parameter.
     """
     given = dict(n=n, c=c, h=h, w=w, k=k, r=r, s=s, **_geometry(stride, pad, dilation), groups=groups,
                  layout=layout, dtype=dtype_of(dtype).name, precision=precision)  # fmt: skip
@@ -110,7 +111,8 @@ def conv2d_backward_weight(n: int = 1, c: int = 64, h: int = 56, w: int = 56, k:
                            dtype: str = "float32", precision: str = "fp32") -> Workload:  # fmt: skip
     """Workload of a convolution's gradient with respect to its filter; parameters as in ``conv2d``.
 
-    Arguments: x, dy; see ``nn.conv2d_backward_weight``. Raises DeclarationError with the name of the illegal parameter.
+    Arguments: x, dy, in the shapes of the image and result of ``nn.conv2d``.
+    Raises DeclarationError with the name of the illegal parameter.
     """
     given = dict(n=n, c=c, h=h, w=w, k=k, r=r, s=s, **_geometry(stride, pad, dilation), groups=groups,
                  layout=layout, dtype=dtype_of(dtype).name, precision=precision)  # fmt: skip

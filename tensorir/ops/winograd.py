@@ -74,7 +74,7 @@ def admissible(shape: Conv) -> list[int]:
 
 
 def cpu_template(shape: Conv) -> Template:
-    """Winograd template of a convolution with admissible tiles."""
+    """Template of Winograd's algorithm for a convolution on CPUs; its space has tiles of all admissible sizes."""
     return Template(
         lambda s, c: cpu_winograd(s, shape.on(s.target), **c),
         lambda target: space(shape.on(target)), ("cpu",), approximate=True,
@@ -159,7 +159,7 @@ def _filters(s: BaseSchedule, shape: Conv, width: int) -> None:
 
 
 def _transform(s: BaseSchedule, stage: str, order: Sequence[str]) -> None:
-    """Vectorize the last axis of ``order`` and unroll the three before it."""
+    """Reorder the loops of a transform as ``order``, vectorize the last one and unroll the three before it."""
     s.reorder(*(f"{stage}.{x}" for x in order))
     for x in order[-4:-1]:
         s.unroll(f"{stage}.{x}")
@@ -237,7 +237,9 @@ def _cut(s: BaseSchedule, loop: str, points: Sequence[int]) -> None:
 
 
 def _products(s: BaseSchedule, at: Any, width: int, panel: int, tile: int) -> None:
-    """Schedule the products in register tiles of ``tile`` tiles, within a panel."""
+    """Schedule the products at loop ``at``: register tiles of ``tile`` image tiles by ``width`` channels, ``panel``
+    image tiles at a time.
+    """
     s.set_scope("M", "shared")
     s.compute_at("M", at)
     several, place = s.split("M.t", [None, panel])
