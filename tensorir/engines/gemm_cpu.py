@@ -51,7 +51,7 @@ FOLDED = 0.23
 POINTERS, PLACE = 12, 15.0
 """Rows whose places in memory stay in registers where tiles have them at different distances, and cycles to find one.
 """
-UNEVEN = 1.04
+UNEVEN_FACTOR = 1.04
 """Times that a tile takes whose rows are at different distances, where all that it reads is near."""
 SECOND_CACHE_LINE, THIRD_CACHE_LINE = 0.42, 1.6
 """Cycles more of 64 bytes of b that come from the second-level cache, or cross lines; and from beyond that cache."""
@@ -89,7 +89,7 @@ ACROSS, FOUR, SPILLED = 1.25, 0.8, 0.25
 """Cycles to add one lane of a vector to others; the share of them that remains where four results are written next to
 each other; and cycles more of a multiply-add where vectors of both operands do not fit in registers.
 """
-KEPT = 0.6
+KEPT_CYCLES = 0.6
 """Cycles of an element of a padded image that a block keeps."""
 FEWEST_EVEN_ROWS = 4
 """Rows of a tile from which on its evenness may outweigh its size."""
@@ -284,7 +284,7 @@ class PanelTile(RegisterTile):
         """Cycles of one panel for all rows of a block, packing included."""
         p, elements, tiles = self.p, self.width * self.p.k, -(-self.high // self.tile)
         cycles = panel_cycles(p, self.high, self.tile, self.vectors) * p.k
-        cycles *= 1.0 if is_even(p, -(-self.high // tiles)) else UNEVEN
+        cycles *= 1.0 if is_even(p, -(-self.high // tiles)) else UNEVEN_FACTOR
         cycles += element_cycles(p, self.length, self.width, self.pack == "none") * elements * tiles
         if p.tc:
             gaps = max(0.0, p.apart[0] - 1.0) * self.high * p.k
@@ -442,7 +442,7 @@ class ColumnTile(PanelTile):
         return 0.0
 
 
-class ImageTile(ColumnTile):
+class PaddedTile(ColumnTile):
     """Engine "image": "column" for windows over a padded image; a block keeps what its rows of pixels read of it."""
 
     @property
@@ -463,7 +463,7 @@ class ImageTile(ColumnTile):
 
     @property
     def kept(self) -> float:
-        return KEPT * self.elements
+        return KEPT_CYCLES * self.elements
 
     rules: ClassVar[Mapping[str, Rule]] = {
         **ColumnTile.rules,

@@ -20,7 +20,7 @@ from tensorir.automatic.rules.product_view import ProductView, in_groups, innerm
 from tensorir.automatic.rules.products import ProductPart, summed
 from tensorir.automatic.rules.register_counts import Reads
 from tensorir.automatic.rules.register_image import Image, image_of
-from tensorir.engines.gemm_cpu import ColumnTile, ImageTile, RegisterTile, RowsTile, cpu_engines
+from tensorir.engines.gemm_cpu import ColumnTile, PaddedTile, RegisterTile, RowsTile, cpu_engines
 from tensorir.engines.model import CORES
 from tensorir.engines.problems import Gemm
 from tensorir.engines.product import Product
@@ -72,7 +72,7 @@ def _of_views(graph: Graph, anchor: Nest, target: Target, total: Nest, view: Pro
         ways.append(("turned", views[1], ColumnTile, None))
     image = image_of(graph, Reads(total), narrow=False)
     if image and image.made:
-        ways += [("image", kept, ImageTile, image) for v in views if (kept := v.under(total, image))]
+        ways += [("image", kept, PaddedTile, image) for v in views if (kept := v.under(total, image))]
         beside = seconds_of(next(stream.offers(graph, image.made, replace(target, units=CORES))))
     parts = [RegisterProductPart(graph, anchor, target, total, *way) for way in ways]
     if any(part.view is not views[0] for part in parts):
