@@ -21,7 +21,7 @@ def test_an_operator_is_right_without_a_template(name, target):
     text = "sm_80" in target
     row = judged_of(operator_set.SMALL[name](), target, build=target == "opencl", emulate=text, fast=not text)
     assert row["found"] == "right", row.get("why")
-    assert 0 < row["space"] <= 5000
+    assert 0 < row["space"] <= 10_000  # engines of products alone have all their values
 
 
 def test_every_function_of_ops_is_there_in_both_sizes():
