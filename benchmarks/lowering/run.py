@@ -5,7 +5,8 @@
     python benchmarks/lowering/run.py --row 'matmul|products' --runs 5
     python benchmarks/lowering/run.py --against ../before --save rows.jsonl   # measured rows are kept, and go on there
 
-Rows of lowering print the default schedule of an operator, the least of --runs lowerings in each of --rounds processes.
+Rows of lowering print the default schedule of an operator, the least of --runs lowerings in each of --rounds processes;
+with --against, both trees print the schedule that is the default of the tree before.
 Rows of planning schedule a definition by rules, or check it, once in each of --rounds processes, which have scheduled
 something small before: nothing is remembered from one round to the next. Seconds are of the process's own processor
 time, the least over all rounds. Trees take turns, so that what else the machine does meets both. Nothing is drawn: the
@@ -21,7 +22,6 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -31,14 +31,24 @@ CPU = "opencl -registers=32 -vector_bytes=64"
 Seconds = dict[str, float]
 
 
-def printed(op: str, target: str, template: str, runs: int, **sizes: Any) -> Seconds:
-    """Seconds for lowering and for printing an operator's schedule, each the least of some runs."""
+def default(op: str, target: str, template: str, **sizes: Any) -> tuple[Any, str]:
+    """An operator, and the trace of its default schedule as JSON."""
+    import tensorir as tir
+
+    work = getattr(tir.ops, op)(**sizes)
+    return work, work.schedule(target=target, **({"template": template} if template else {})).trace.to_json()
+
+
+def printed(op: str, target: str, template: str, runs: int, trace: str = "", **sizes: Any) -> Seconds:
+    """Seconds for lowering and for printing an operator's schedule (its default or a ``trace``), each the least of some
+    runs.
+    """
     import tensorir as tir
     from tensorir.codegen.cfamily import emit
     from tensorir.lower.pipeline import lower
 
-    work = getattr(tir.ops, op)(**sizes)
-    schedule = work.schedule(target=target, **({"template": template} if template else {}))
+    work, own = default(op, target, template, **sizes) if not trace else (getattr(tir.ops, op)(**sizes), trace)
+    schedule = tir.replay(work.outputs, own, target)
     notes = str(schedule.trace).splitlines()
     best = {"lower": float("inf"), "print": float("inf")}
     for _ in range(runs):
@@ -93,7 +103,7 @@ MATMUL = {"m": 1024, "n": 1024, "k": 1024}
 WINOGRAD = {"n": 1, "c": 128, "h": 28, "w": 28, "k": 128, "r": 3, "s": 3, "pad": 1, "prepack": True}
 WGMMA = {"m": 4096, "n": 4096, "k": 4096, "tb": True, "dtype": "bfloat16"}
 WGMMA_CONV = {"n": 16, "c": 64, "h": 56, "w": 56, "k": 64, "pad": 1, "layout": "NHWC", "dtype": "bfloat16"}
-ROWS: dict[str, Callable[..., Seconds]] = {
+ROWS: dict[str, partial[Seconds]] = {
     "print conv2d opencl": partial(printed, "conv2d", "opencl", "", **CONV),
     "print conv2d cuda": partial(printed, "conv2d", "cuda -arch=sm_80", "", **CONV),
     "print matmul opencl": partial(printed, "matmul", "opencl", "", **MATMUL),
@@ -110,14 +120,23 @@ ROWS: dict[str, Callable[..., Seconds]] = {
 }
 
 
-def measured(row: str, tree: Path, runs: int) -> Seconds:
-    """The seconds of one row in a new process, which imports the package of a tree."""
+def child(row: str, tree: Path, *options: str, given: str = "") -> str:
+    """The last line of a new process, which imports the package of a tree and reads what is given."""
     environment = {**os.environ, "PYTHONPATH": str(tree)}
-    command = [sys.executable, __file__, "--child", row, "--runs", str(runs)]
-    made = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    command = [sys.executable, __file__, "--child", row, *options]
+    made = subprocess.run(command, env=environment, input=given, capture_output=True, text=True, check=False)
     if made.returncode:
         raise SystemExit(f"{row} in {tree}:\n{made.stderr[-2000:]}")
-    return json.loads(made.stdout.splitlines()[-1])  # type: ignore[no-any-return]
+    return made.stdout.splitlines()[-1]
+
+
+def work_of(row: str, runs: int, trace_only: bool) -> str:
+    """A row's seconds as JSON, or the trace that it prints as JSON; a trace on standard input is its schedule."""
+    do = ROWS[row]
+    if trace_only:
+        return json.dumps(default(*do.args, **do.keywords)[1])
+    trace = sys.stdin.read()
+    return json.dumps(do(runs=runs, **({"trace": trace} if trace else {})))
 
 
 def best(rounds: list[Seconds]) -> Seconds:
@@ -133,9 +152,10 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3, help="processes of each tree for a row")
     parser.add_argument("--save", type=Path, metavar="FILE", help="keep each measurement there, and go on from it")
     parser.add_argument("--child", help=argparse.SUPPRESS)
+    parser.add_argument("--trace", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.child:
-        print(json.dumps(ROWS[given.child](runs=given.runs)))
+        print(work_of(given.child, given.runs, given.trace))
         return
     trees = {"before": given.against.resolve(), "now": ROOT} if given.against else {"now": ROOT}
     known: dict[tuple[str, str], list[Seconds]] = {}
@@ -144,11 +164,13 @@ def main() -> None:
             one = json.loads(line)
             known.setdefault((one["row"], one["tree"]), []).append(one["seconds"])
     for row in (r for r in ROWS if re.search(given.row, r)):
+        shared = given.against and ROWS[row].func is printed
+        trace = json.loads(child(row, trees["before"], "--trace")) if shared else ""
         for n in range(given.rounds):
             for name, tree in trees.items():
                 if len(known.setdefault((row, name), [])) > n:
                     continue
-                found = measured(row, tree, given.runs)
+                found = json.loads(child(row, tree, "--runs", str(given.runs), given=trace))
                 known[row, name].append(found)
                 if given.save:
                     with given.save.open("a") as file:
