@@ -15,7 +15,7 @@ from tensorir.arith.conditions import conjuncts, contrary, negate
 from tensorir.arith.linear import Linear as Linear
 from tensorir.ir.build import BITS, SHIFTS, as_int, binary, cast, const, select, unary
 from tensorir.ir.dtypes import DTYPES, is_float
-from tensorir.ir.node import STEP, Node, held
+from tensorir.ir.node import STEP, Node
 from tensorir.ir.shared import once, steps
 from tensorir.ir.structure import same as same
 from tensorir.ir.structure import structure as structure
@@ -172,7 +172,7 @@ class Arith:
             self._forms, self._within, self._version = {}, {}, self.ranges.version
         form = self._forms.get(e)
         if form is None:
-            if not self._tall and (e.holds or held(e)) and e.height > STEP:
+            if not self._tall and e.height > STEP:
                 self._tall = True
                 try:
                     for x in steps(e, self._forms.__contains__):

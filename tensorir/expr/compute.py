@@ -19,7 +19,6 @@ from tensorir.expr.tensor import Compute, Tensor, next_order
 from tensorir.ir.build import as_value
 from tensorir.ir.dims import LARGEST_DIM, dims_in, span
 from tensorir.ir.dtypes import dtype_of
-from tensorir.ir.node import held
 from tensorir.ir.structure import among
 from tensorir.ir.text import show
 from tensorir.ir.tree import Expr, Load, Reduce, Var
@@ -225,7 +224,6 @@ LEVELS = 20_000
 
 def _not_too_deep(body: Expr, name: str) -> None:
     """Raise DeclarationError ``declare.too-deep`` for an expression nested deeper than ``LEVELS``."""
-    held(body)
     if body.height > LEVELS:
         message = f"{name} nests more than {LEVELS} operations in one expression"
         hint = "tir.sum over a reduce axis, or several computes: one for each round"

@@ -29,7 +29,7 @@ from tensorir.interp.uses import (
 )
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.extents import told
-from tensorir.ir.node import STEP, Node, held
+from tensorir.ir.node import STEP, Node
 from tensorir.ir.shared import children_first, steps
 from tensorir.ir.structure import place
 from tensorir.ir.text import said
@@ -277,7 +277,7 @@ class Evaluator:
             order = children_first([e], lambda n: n.children())
             self.readers = Counter(c for n in order for c in n.children() if c.INNER)
             try:
-                for x in steps(e, lambda n: False) if held(e) and e.height > STEP else ():
+                for x in steps(e, lambda n: False) if e.height > STEP else ():
                     self.readers[x] += 1
                     self(x)  # type: ignore[arg-type]
                 return self._of(e)

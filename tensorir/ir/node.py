@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections.abc import Callable, Hashable, Sequence
 from operator import attrgetter, is_
 from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
 
 from tensorir.errors.shown import Shown, few_lines
 
-# Freezing at run time triples the cost of building a node; the type checker enforces it always.
-_FREEZE = os.environ.get("TENSORIR_FREEZE", "0") == "1"
 _ONE = {"Expr", "Stmt", "Stmt | None", "Expr | None", "Pixels | None", "Terms | None"}
 _MANY_CHILDREN = {
     "tuple[Expr, ...]",
@@ -50,8 +47,8 @@ class Node(Shown):
     BIT: ClassVar[int] = 0  # of this class
     INNER: ClassVar[bool] = False  # an expression with children: others may have it as theirs
     STATEMENT: ClassVar[bool] = False
-    holds: int  # ``held``, once it has been asked for
-    height: int  # of the tree under the node, then: 1 without children
+    holds: int  # bits of the classes of nodes and of the names of variables in the tree at and under the node
+    height: int  # of that tree: 1 without children
     spread: int  # nodes of that tree, shared ones once for each parent
     width: int  # lanes of an expression (``ir.lanes.lanes_of``), once they have been asked for
     alike: Any  # what expressions of the same structure share (``arith.affine.structure``), once it has been asked for
@@ -66,7 +63,7 @@ class Node(Shown):
         return self  # it never changes, and others know it by its identity
 
     def own_bits(self) -> int:
-        """Bits that this node itself contributes to the mask of ``held``: its class's, and its name's if it is a
+        """Bits that this node itself contributes to the mask ``holds``: its class's, and its name's if it is a
         variable.
         """
         return self.BIT
@@ -109,73 +106,75 @@ class Node(Shown):
         return made
 
 
-def held(n: Node, nested: int = 0) -> int:
-    """Bit mask (Bloom filter) of the node classes and variable names under ``n``, to skip walks."""
-    found = n.holds
-    if not found:
-        found, height, spread = n.own_bits(), 0, 1
-        for c in n.children():
-            found |= c.holds or (held(c, nested + 1) if nested < STEP else _from_below(c))
-            if c.height > height:
-                height = c.height
-            spread += c.spread
-        _set(n, "holds", found)
-        _set(n, "height", height + 1)
-        _set(n, "spread", min(spread, MANY_NODES))
-    return found
-
-
 MANY_NODES = 1 << 30
 """Nodes of a tree that are not counted any further."""
 STEP = 24
 """Levels of an expression that a recursive function goes down at a time."""
 
 
-def _from_below(n: Node) -> int:
-    """``held`` of a deep tree, computed bottom-up."""
-    todo = [n]
-    while todo:
-        open_ = [c for c in todo[-1].children() if not c.holds]
-        todo += open_
-        if not open_:
-            held(todo.pop())
-    return n.holds
-
-
-_set = object.__setattr__  # nodes may be frozen, and this changes none
 T = TypeVar("T", bound=type[Node])
 
 
 @dataclass_transform(frozen_default=True, eq_default=False, field_specifiers=(dataclasses.field,))
 def node(cls: T) -> T:
     """Class decorator: make ``cls`` an IR node, a slotted dataclass that knows its child fields."""
-    kept = {"holds": "int", "height": "int", "spread": "int", "width": "int", "alike": "Any"}
-    cls.__annotations__ = {**cls.__annotations__, **kept}
-    for name, kind in kept.items():
-        setattr(cls, name, dataclasses.field(default=0 if kind == "int" else None, init=False, repr=False))
-    out = dataclasses.dataclass(frozen=_FREEZE, slots=True, eq=False, repr=False)(cls)
-    fields = [f for f in dataclasses.fields(out) if f.init]  # type: ignore[arg-type]
-    out.BIT = 1 << NAMES + 1 + len(NODES)
-    out.FIELDS = tuple(f.name for f in fields)
-    out.CHILDREN = tuple((f.name, f.type in _MANY_CHILDREN) for f in fields if f.type in _ONE | _MANY_CHILDREN)
-    out.BODIES = tuple((f.name, f.type in _MANY_CHILDREN) for f in fields if f.type in _STATEMENTS)
-    if alone := [n for n in out.FIELDS if n not in dict(out.CHILDREN)]:
-        out.own = _fields(alone)  # type: ignore[assignment]
+    kinds = {n: str(kind) for n, kind in cls.__annotations__.items()}
+    cls.BIT = 1 << NAMES + 1 + len(NODES)
+    cls.FIELDS = tuple(n for n in kinds if not isinstance(vars(cls).get(n), dataclasses.Field))
+    cls.CHILDREN = tuple((n, kind in _MANY_CHILDREN) for n, kind in kinds.items() if kind in _ONE | _MANY_CHILDREN)
+    cls.BODIES = tuple((n, many) for n, many in cls.CHILDREN if kinds[n] in _STATEMENTS)
     bases = {c.__name__ for c in cls.__mro__}
-    out.INNER, out.STATEMENT = "Expr" in bases and bool(out.CHILDREN), "Stmt" in bases
-    if out.CHILDREN:
-        out.children = _listing(out, out.CHILDREN, 1)  # type: ignore[assignment]
-        out.backwards = _listing(out, out.CHILDREN, -1)  # type: ignore[assignment]
-        out.map = _mapping(out, out.CHILDREN)  # type: ignore[assignment]
-    if out.BODIES:
-        out.bodies_backwards = _listing(out, out.BODIES, -1)  # type: ignore[assignment]
-        out.map_bodies = _mapping(out, out.BODIES)  # type: ignore[assignment]
-    NODES[cls.__name__] = out
+    cls.INNER, cls.STATEMENT = "Expr" in bases and bool(cls.CHILDREN), "Stmt" in bases
+    optional = any(kinds[n].endswith("| None") for n, _ in cls.CHILDREN)
+    if alone := [n for n in cls.FIELDS if n not in dict(cls.CHILDREN)]:
+        cls.own = _fields(alone)  # type: ignore[assignment]
+    if cls.CHILDREN:
+        cls.children = _listing(cls.CHILDREN, 1, optional)  # type: ignore[assignment]
+        cls.backwards = _listing(cls.CHILDREN, -1, optional)  # type: ignore[assignment]
+        cls.map = _mapping(cls.FIELDS, cls.CHILDREN)  # type: ignore[assignment]
+    if cls.BODIES:
+        cls.bodies_backwards = _listing(cls.BODIES, -1, optional)  # type: ignore[assignment]
+        cls.map_bodies = _mapping(cls.FIELDS, cls.BODIES)  # type: ignore[assignment]
+    leaf = not cls.CHILDREN and cls.own_bits is Node.own_bits
+    if not leaf:
+        cls.__post_init__ = _summing(cls, optional)  # type: ignore[attr-defined]
+    for n, start in {"holds": cls.BIT * leaf, "height": 1, "spread": 1, "width": 0, "alike": None}.items():
+        cls.__annotations__[n] = "Any"
+        setattr(cls, n, dataclasses.field(default=start, init=False, repr=False))
+    out = NODES[cls.__name__] = dataclasses.dataclass(slots=True, eq=False, repr=False)(cls)
     return out  # type: ignore[return-value]
 
 
 # Trees are walked and rewritten millions of times: each class has these methods for its own fields, which take half the
 # time of a loop over the names of all.
+
+
+def _summing(cls: type[Node], optional: bool) -> Callable[[Any], None]:
+    """``__post_init__``: what a node holds, its height and spread, from those of its children."""
+    own_bits = cls.own_bits
+    if len(cls.CHILDREN) == 2 and not optional and not any(many for _, many in cls.CHILDREN):
+        both = attrgetter(*dict(cls.CHILDREN))
+
+        def two(self: Any) -> None:
+            a, b = both(self)
+            height, other, spread = a.height, b.height, a.spread + b.spread
+            self.holds = own_bits(self) | a.holds | b.holds
+            self.height = (height if height > other else other) + 1
+            self.spread = spread + 1 if spread < MANY_NODES else MANY_NODES
+
+        return two
+
+    def several(self: Any) -> None:
+        holds, height, spread = own_bits(self), 0, 1
+        for c in self.children():
+            holds |= c.holds
+            spread += c.spread
+            if c.height > height:
+                height = c.height
+        self.holds, self.height = holds, height + 1
+        self.spread = spread if spread < MANY_NODES else MANY_NODES
+
+    return several
 
 
 def _fields(names: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:
@@ -191,17 +190,14 @@ def _fields(names: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:
     return several if len(names) > 1 else alone
 
 
-def _listing(cls: type[Node], children: tuple[tuple[str, bool], ...], step: int) -> Callable[[Any], tuple[Any, ...]]:
+def _listing(children: tuple[tuple[str, bool], ...], step: int, optional: bool) -> Callable[[Any], tuple[Any, ...]]:
     """Method that returns the children, forward (``step`` 1) or backward (-1)."""
     (name, many), *others = children
-    if others and not any(m for _, m in children):
+    if others and not optional and not any(m for _, m in children):
         every = attrgetter(*[n for n, _ in children[::step]])
-        kinds = {f.name: f.type for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
-        gaps = any(str(kinds[n]).endswith("| None") for n, _ in children)
 
         def several(self: Any) -> tuple[Any, ...]:
-            found: tuple[Any, ...] = every(self)
-            return tuple([c for c in found if c is not None]) if gaps else found
+            return every(self)
 
         return several
     if others:
@@ -226,17 +222,19 @@ def _listing(cls: type[Node], children: tuple[tuple[str, bool], ...], step: int)
     return alone
 
 
-def _mapping(cls: type[Node], children: tuple[tuple[str, bool], ...]) -> Callable[[Any, Callable[[Any], Any]], Any]:
+def _mapping(
+    names: tuple[str, ...], children: tuple[tuple[str, bool], ...]
+) -> Callable[[Any, Callable[[Any], Any]], Any]:
     """Method that applies a function to the children and makes a new node if one changes."""
-    places = [(cls.FIELDS.index(n), many) for n, many in children]
-    fields = _fields(cls.FIELDS)
+    places = [(names.index(n), many) for n, many in children]
+    fields = _fields(names)
 
     def changed(self: Any, at: int, now: Any, below: int = -1, other: Any = None) -> Any:
         new = list(fields(self))
         new[at] = now
         if below >= 0:
             new[below] = other
-        return cls(*new)
+        return type(self)(*new)
 
     if len(places) == 1 and not places[0][1]:
         (only, _), get = places[0], attrgetter(children[0][0])
@@ -267,6 +265,6 @@ def _mapping(cls: type[Node], children: tuple[tuple[str, bool], ...]) -> Callabl
                 if new is None:
                     new = list(old)
                 new[at] = now
-        return self if new is None else cls(*new)
+        return self if new is None else type(self)(*new)
 
     return mapped

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from tensorir.ir.lanes import lanes_of
-from tensorir.ir.node import SIDES, STEP, Node, held
+from tensorir.ir.node import SIDES, STEP, Node
 from tensorir.ir.shared import children_first
 from tensorir.ir.tree import Binary, Expr, Ramp, Select
 
@@ -129,7 +129,7 @@ class Rewritten(dict[Any, Any]):
             return [c for c in tall if c not in self and not self.is_elsewhere(c)]
 
         found = children_first([e], below)
-        if self.places is None and not any((r.holds or held(r)) & SIDES for r in self._roots()):
+        if self.places is None and not any(r.holds & SIDES for r in self._roots()):
             return found  # all of them are evaluated here
         here = self._find().depth
         assert self.places is not None

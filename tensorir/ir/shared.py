@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any, ParamSpec, TypeVar
 
-from tensorir.ir.node import STEP, Node, held
+from tensorir.ir.node import STEP, Node
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -115,7 +115,7 @@ def once(f: Callable[P, R]) -> Callable[P, R]:
         key = args if len(args) > 1 else n
         if key in memo:
             return _again(memo[key])
-        if memo.level >= STEP and not memo.descending and (n.holds or held(n)) and n.height > STEP:
+        if memo.level >= STEP and not memo.descending and n.height > STEP:
             memo.descending = True
             for x in steps(n, lambda x: (*args[:-1], x) in memo if len(args) > 1 else x in memo):
                 with suppress(Exception):  # it is raised again where the value is needed

@@ -10,7 +10,7 @@ from fractions import Fraction
 from tensorir.ir import node
 from tensorir.ir.layout import written
 from tensorir.ir.marks import Partition, Remark, marks_of
-from tensorir.ir.node import Node, fields_of, held
+from tensorir.ir.node import Node, fields_of
 from tensorir.ir.once import nests, runs_once
 from tensorir.ir.shared import children_first
 from tensorir.ir.tree import (
@@ -82,7 +82,7 @@ def show(e: Expr, outer: int = 0) -> str:
     """An expression on one line, parenthesised only where needed; what a long one has several times has a name:
     ``v1 * v1 with v1 = A[i] + …``.
     """
-    if (e.holds or held(e)) and e.spread <= LONG_TEXT:
+    if e.spread <= LONG_TEXT:
         return _show(e, outer)
     (short,), names = _named([e])
     text = _show(short, outer)
@@ -91,7 +91,7 @@ def show(e: Expr, outer: int = 0) -> str:
 
 def _named(roots: Sequence[Expr]) -> tuple[list[Expr], list[tuple[Var, Expr]]]:
     """(expressions in terms of names for common subexpressions, [(name, value)]); unchanged if short."""
-    if sum(e.spread for e in roots if e.holds or held(e)) <= LONG_TEXT:
+    if sum(e.spread for e in roots) <= LONG_TEXT:
         return list(roots), []
     order = children_first(roots, lambda n: [c for c in n.children() if isinstance(c, Expr)])
     readers = Counter(c for e in order for c in e.children())

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar, Self, TypeVar, overload
 
 from tensorir.ir.build import binary, cast, select
-from tensorir.ir.node import ANY_NODE, NODES, STEP, Node, held
+from tensorir.ir.node import ANY_NODE, NODES, STEP, Node
 from tensorir.ir.places import Rewritten
 from tensorir.ir.shared import children_first
 from tensorir.ir.tree import (
@@ -65,7 +65,7 @@ def find(root: Node, cls: object, where: Any = None) -> list[Any]:
     seen: set[Node] = set()
     while stack:  # walk(), written out: half of all walks are these
         n = stack.pop()
-        if not (n.holds or held(n)) & bits:
+        if not n.holds & bits:
             continue
         if n.INNER:
             if n in seen:
@@ -94,12 +94,12 @@ def _kinds(cls: type[Node] | tuple[type[Node], ...]) -> tuple[frozenset[type[Nod
 
 
 def has(root: Node, cls: type[Node]) -> bool:
-    """True if a node of class ``cls`` occurs at or under ``root``, read off ``held``."""
-    return bool((root.holds or held(root)) & cls.BIT)
+    """True if a node of class ``cls`` occurs at or under ``root``, read off ``holds``."""
+    return bool(root.holds & cls.BIT)
 
 
 def bits_of(kinds: Iterable[type[Node]]) -> int:
-    """Bit mask of node classes, comparable with ``held``."""
+    """Bit mask of node classes, comparable with ``holds``."""
     return functools.reduce(operator.or_, (c.BIT for c in kinds), 0)
 
 
@@ -110,7 +110,7 @@ def uses(root: Node, names: Mapping[Var, object] | set[Var]) -> bool:
     seen: set[Node] = set()
     while stack:
         n = stack.pop()
-        if not (n.holds or held(n)) & bits:
+        if not n.holds & bits:
             continue
         if n.INNER:
             if n in seen:
@@ -123,10 +123,10 @@ def uses(root: Node, names: Mapping[Var, object] | set[Var]) -> bool:
 
 
 def _names(names: Iterable[Var]) -> int:
-    """Bit mask of variable names, comparable with ``held``."""
+    """Bit mask of variable names, comparable with ``holds``."""
     bits = 0
     for v in names:
-        bits |= v.holds or held(v)
+        bits |= v.holds
     return bits & ~Var.BIT
 
 
@@ -144,7 +144,7 @@ class Rewriter:
     """
 
     memo: Rewritten | None = None  # what expressions of this statement have become
-    meets: int  # ``held`` has some of these bits wherever there is anything to do
+    meets: int  # ``holds`` has some of these bits wherever there is anything to do
     _handlers: ClassVar[dict[type, Callable[..., Any]]] = {}
     _table: ClassVar[_Table]  # of every class of nodes that was met: its handler, or what is done without one
 
@@ -219,7 +219,7 @@ def _once(do: Callable[..., Any]) -> Callable[..., Any]:
             return found
         if memo.outer is not None and memo.is_elsewhere(n):
             return memo.outer(n)
-        if memo.level >= STEP and not memo.descending and (n.holds or held(n)) and n.height > STEP:
+        if memo.level >= STEP and not memo.descending and n.height > STEP:
             memo.descending = True
             for x in memo.stops(n):
                 rewriter(x)
@@ -248,18 +248,18 @@ def _as_it_is(rewriter: Rewriter, n: Any) -> Any:
 
 
 def _below(rewriter: Rewriter, n: Node) -> Node:
-    return n.map(rewriter) if (n.holds or held(n)) & rewriter.meets else n
+    return n.map(rewriter) if n.holds & rewriter.meets else n
 
 
 def _below_bodies(rewriter: Rewriter, n: Node) -> Node:
-    return n.map_bodies(rewriter) if (n.holds or held(n)) & rewriter.meets else n
+    return n.map_bodies(rewriter) if n.holds & rewriter.meets else n
 
 
 def _below_lets(rewriter: Rewriter, n: Let) -> Stmt:
     """Rewrite a chain of Lets iteratively."""
     lets: list[tuple[Let, Expr]] = []
     body: Stmt = n
-    while type(body) is Let and (body.holds or held(body)) & rewriter.meets:
+    while type(body) is Let and body.holds & rewriter.meets:
         lets.append((body, body.value if rewriter._table.statements_only else rewriter(body.value)))
         body = body.body
     body = rewriter(body) if lets else body
@@ -298,7 +298,7 @@ class _Substitute(Rewriter):
         return self.values.get(n, n)
 
     def on_Binary(self, n: Binary) -> Expr:
-        if not (n.holds or held(n)) & self.meets:
+        if not n.holds & self.meets:
             return n
         a, b = self(n.a), self(n.b)
         return n if a is n.a and b is n.b else binary(n.op, a, b)
@@ -427,7 +427,7 @@ def reads(n: Node) -> list[Buffer]:
     seen: set[Node] = set()
     while stack:
         s = stack.pop()
-        if not (s.holds or held(s)) & _READING or s in seen:
+        if not s.holds & _READING or s in seen:
             continue
         seen.add(s)
         if type(s) is Stage:

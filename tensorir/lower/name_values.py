@@ -24,7 +24,6 @@ from collections.abc import Sequence
 
 from tensorir.ir.build import binary, const, unary
 from tensorir.ir.lanes import lanes_of
-from tensorir.ir.node import held
 from tensorir.ir.places import Place, Places, operands
 from tensorir.ir.tree import (
     Binary,
@@ -114,7 +113,7 @@ def _none(roots: Sequence[Expr]) -> bool:
     todo = [*roots]
     while todo:
         e = todo.pop()
-        if (e.holds or held(e)) and (e.height >= TALLEST_VALUE or (e.dtype == "index" and e.spread >= VALUE_SIZE - 1)):
+        if e.height >= TALLEST_VALUE or (e.dtype == "index" and e.spread >= VALUE_SIZE - 1):
             return False
         if e in seen and not isinstance(e, Load):  # of an index that is small
             return False

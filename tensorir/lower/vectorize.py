@@ -9,7 +9,6 @@ from tensorir.ir.build import SHIFTS, as_expr, as_int, binary, cast, const, sele
 from tensorir.ir.dtypes import DTYPES, WIDENED, is_float
 from tensorir.ir.lanes import lanes_of
 from tensorir.ir.marks import Remark
-from tensorir.ir.node import held
 from tensorir.ir.shared import once
 from tensorir.ir.tree import (
     Alloc,
@@ -457,7 +456,7 @@ class _Lanes:
             try:
                 shared = binary("and", shared, self._same_for_all(c))
             except _Scalar:
-                if held(c) & Load.BIT:  # what data decide no lane knows
+                if c.holds & Load.BIT:  # what data decide no lane knows
                     raise
                 decided = [self.arith.simplify(substitute(c, {self.var: const(k)})) for k in range(self.lanes)]
                 if not all(isinstance(d, Const) for d in decided):

@@ -24,8 +24,8 @@ from tensorir.ir.tree import Binary, Buffer, Const, Load, Scope, Var
 from tensorir.ir.visit import Rewriter
 
 SEEDS = range(80)
-CELLS = Buffer("cells", (1 << 20,), "float32", Scope.GLOBAL)
-TABLE = Buffer("table", (64, 64), "float32", Scope.GLOBAL)
+CELLS = Buffer("cells", (const(1 << 20),), "float32", Scope.GLOBAL)
+TABLE = Buffer("table", (const(64), const(64)), "float32", Scope.GLOBAL)
 
 
 def moved(point, var, by=1):
@@ -105,7 +105,7 @@ def test_the_first_step_in_elements_of_the_array():
     assert first_step((8, 10), (i, j), i) == first_step((8, 10), (i + 3, j + 1), i) == 10
     assert first_step((8, 10), (i, j * 2), j) == 2
     assert first_step((8, 10), (i // 4, i % 4 + j), i) == 1
-    data = Load(Buffer("at", (8,), "int32", Scope.GLOBAL), (i,), "int32")
+    data = Load(Buffer("at", (const(8),), "int32", Scope.GLOBAL), (i,), "int32")
     assert first_step((8, 10), (data, j), i) is None and first_step((8, 10), (data, j), j) == 1
 
 
@@ -172,7 +172,7 @@ def test_data_end_a_variable_where_the_condition_does(seed, dtype):
     e = Expressions(seed, count=2)
     x, y = e.vars
     e.ranges = {v: (max(0, a), max(0, b)) for v, (a, b) in e.ranges.items()}
-    load = Load(Buffer("ends", (8,), dtype, Scope.GLOBAL), (y,), dtype)
+    load = Load(Buffer("ends", (const(8),), dtype, Scope.GLOBAL), (y,), dtype)
     step, constant = e.rng.choice((1, 2, 4)), e.rng.choice((0, 0, 3))
     cond = binary("<", tir.cast(x * step + constant, "int64" if dtype == "int64" else "int32"), load)
     assert of_data(cond) and of_data(cond, x) and not of_data(cond, Var("other", "index"))

@@ -116,7 +116,7 @@ def test_vectors_in_parts_are_in_one_loop_with_sums_written_out():
 
 def stores(index, other, value=None, steps=4, more=None):
     """Two loops of stores to registers: r[index(i)] = 1, then q[other(i)] = q[other(i)] + 2 or ``value(r, i)``."""
-    r = Buffer("r", "float32", (const(64),), Scope.REGISTER)
+    r = Buffer("r", (const(64),), "float32", Scope.REGISTER)
     q = more or r
     i, j = Var("i", "index"), Var("j", "index")
     first = Loop(i, const(steps), Store(r, (index(i),), const(1.0, "float32")), Kind.UNROLL)
@@ -124,7 +124,7 @@ def stores(index, other, value=None, steps=4, more=None):
     return [first, Loop(j, const(steps), Store(q, (other(j),), again), Kind.UNROLL)]
 
 
-Q = Buffer("q", "float32", (const(64),), Scope.REGISTER)
+Q = Buffer("q", (const(64),), "float32", Scope.REGISTER)
 
 
 @pytest.mark.parametrize(
