@@ -73,6 +73,7 @@ class Plan:
     constants: inputs that never change: stages that depend on them alone run once for all launches
     refused: parts that rules offered but whose start failed, with the errors
     begun:   schedule by the default configuration if the planner already made it
+    after_inlining: the planner's schedule with the stages ``inlined``, where every start goes on
     """
 
     inlined: tuple[tuple[str, str], ...]
@@ -81,6 +82,7 @@ class Plan:
     constants: tuple[str, ...] = ()
     refused: tuple[Refusal, ...] = ()
     begun: BaseSchedule | None = field(default=None, repr=False, compare=False)
+    after_inlining: BaseSchedule | None = field(default=None, repr=False, compare=False)
 
     @property
     def needs(self) -> str:
@@ -94,18 +96,24 @@ class Plan:
 
     def schedule(self, s: BaseSchedule, config: Config) -> BaseSchedule:
         """Schedule the definition by a configuration; return ``s``."""
+        return self._scheduled(s, config, None)
+
+    def _scheduled(self, s: BaseSchedule, config: Config, after_inlining: BaseSchedule | None) -> BaseSchedule:
         for part in self.parts:
             part.declared(s, self._own(part, config))
-        _inline(s, self.inlined)
+        if after_inlining is None or s.trace:
+            _inline(s, self.inlined)
+        else:
+            s._follow(after_inlining)
         for part in self.parts:
             part.steps(s, self._own(part, config))
         self._ahead(s)
         return s
 
     def start(self, s: BaseSchedule) -> None:
-        """Schedule the definition by the default configuration, reusing the planner's schedule if there is one."""
+        """Schedule the definition by the default configuration, reusing the planner's schedule as far as it goes."""
         if self.begun is None or self.constants:
-            self.schedule(s, self.space().default)
+            self._scheduled(s, self.space().default, self.after_inlining)
         else:
             s._follow(self.begun)
 
@@ -297,7 +305,8 @@ class _Round:
     def _plan(self, parts: tuple[Part, ...], main: Part) -> Plan:
         claims = self.claims
         begun = claims.begun_by.get(main) if len(parts) == 1 else None
-        return Plan(claims.inlined, parts, main, claims.graph.wishes.constants, tuple(claims.refused), begun)
+        constants, refused = claims.graph.wishes.constants, tuple(claims.refused)
+        return Plan(claims.inlined, parts, main, constants, refused, begun, claims.begun)
 
 
 @dataclass(frozen=True)

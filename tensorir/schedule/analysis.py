@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from tensorir.arith.affine import Arith, Interval
@@ -39,6 +39,8 @@ from tensorir.ir.tree import (
 from tensorir.ir.visit import find, has, reads, substitute, uses, writes
 
 T = TypeVar("T")
+K = TypeVar("K")
+V = TypeVar("V")
 
 
 class Index(Shown):
@@ -47,24 +49,15 @@ class Index(Shown):
     def __init__(self, program: Program) -> None:
         self.program = program
         self._kernels = [_within(top) for top in statements(program.body)]
-
-    @functools.cached_property
-    def loops(self) -> dict[str, Loop]:
+        self.loops: Mapping[str, Loop] = _Joined([k.loops for k in self._kernels])
         """Every loop by name."""
-        return {name: x for k in self._kernels for name, x in k.loops.items()}
+        self.paths: Mapping[Node, tuple[Stmt, ...]] = _Joined([{program.body: ()}, *(k.paths for k in self._kernels)])
+        """For each statement, the statements that enclose it, from its kernel inward."""
 
     @functools.cached_property
     def stages(self) -> dict[str, Stage]:
         """Every stage by name."""
         return {name: x for k in self._kernels for name, x in k.stages.items()}
-
-    @functools.cached_property
-    def paths(self) -> dict[Node, tuple[Stmt, ...]]:
-        """For each statement, the statements that enclose it, from its kernel inward."""
-        paths: dict[Node, tuple[Stmt, ...]] = {self.program.body: ()}
-        for k in self._kernels:
-            paths.update(k.paths)
-        return paths
 
     def __repr__(self) -> str:
         return f"<Index of {self.program.name}: {len(self.loops)} loops, {len(self.stages)} stages>"
@@ -95,6 +88,28 @@ class Index(Shown):
     def buffers(self) -> dict[str, Buffer]:
         """All buffers by name."""
         return self._buffers
+
+
+class _Joined(Mapping[K, V]):
+    """What the kernels of a program have, without a table of all: each step of a schedule looks up a few."""
+
+    def __init__(self, parts: Sequence[Mapping[K, V]]) -> None:
+        self.parts = parts
+
+    def __getitem__(self, key: K) -> V:
+        for part in reversed(self.parts):
+            if key in part:
+                return part[key]
+        raise KeyError(key)
+
+    def __contains__(self, key: object) -> bool:
+        return any(key in part for part in self.parts)
+
+    def __iter__(self) -> Iterator[K]:
+        return (key for part in self.parts for key in part)
+
+    def __len__(self) -> int:
+        return sum(map(len, self.parts))
 
 
 class _Within:
@@ -131,19 +146,16 @@ def _of(top: Stmt, written: bool) -> Sequence[Buffer]:
     return writes(top) if written else reads(top)
 
 
-def touched_by(top: Stmt) -> list[Buffer]:
+@functools.lru_cache(maxsize=1024)
+def touched_by(top: Stmt) -> tuple[Buffer, ...]:
     """The buffers that a kernel reads or writes, each once."""
-    return list(dict.fromkeys((*_of(top, False), *_of(top, True))))
+    return tuple(dict.fromkeys((*_of(top, False), *_of(top, True))))
 
 
 def users(body: Stmt, buffers: Iterable[Buffer]) -> list[Stmt]:
     """Kernels (top-level nests) in ``body`` that read or write one of ``buffers``, and all with any prefetch."""
     wanted = set(buffers)
-
-    def touches(top: Stmt) -> bool:
-        return any(not wanted.isdisjoint(_of(top, written)) for written in (False, True)) or has(top, Prefetch)
-
-    return [s for s in statements(body) if touches(s)]
+    return [s for s in statements(body) if not wanted.isdisjoint(touched_by(s)) or has(s, Prefetch)]
 
 
 def stages_of(top: Stmt) -> Iterable[Stage]:
