@@ -87,7 +87,7 @@ def under(roots: Iterable[Node], cls: type[N], where: Callable[[N], bool] | None
 
 @functools.cache
 def _kinds(cls: type[Node] | tuple[type[Node], ...]) -> tuple[frozenset[type[Node]], int, bool]:
-    """(node classes that are subclasses of ``cls``, their bits in the mask of ``held``, true if all are statements)."""
+    """(node classes that are subclasses of ``cls``, their bits in the mask ``holds``, true if all are statements)."""
     kinds = cls if isinstance(cls, tuple) else (cls,)
     found = frozenset(c for c in NODES.values() if issubclass(c, kinds))
     return found, bits_of(found), all(issubclass(c, Stmt) for c in kinds)
