@@ -17,8 +17,8 @@ from tensorir.codegen.instructions import aligned_tiles, instruction_lines, roun
 from tensorir.codegen.literals import literal
 from tensorir.codegen.names import Names, identifier, names_of_constants
 from tensorir.codegen.preamble import called, preamble
+from tensorir.codegen.shuffles import TRANSPOSE, Across, across
 from tensorir.codegen.source import MOST_ON_STACK, Assumed, DimRange, GatherRange, KernelLaunch, Param, Source
-from tensorir.codegen.transposing import TRANSPOSE, Across, across
 from tensorir.codegen.wrapping import looked_at
 from tensorir.errors import LoweringError, Problem
 from tensorir.ir.build import as_expr, as_int, binary, const

@@ -11,7 +11,7 @@ from tensorir.codegen.dialect import Dialect
 from tensorir.codegen.helpers import helper_text
 from tensorir.codegen.literals import literal
 from tensorir.codegen.names import Names
-from tensorir.codegen.picking import Picked, picked, shuffled
+from tensorir.codegen.shuffles import Picked, picked, shuffled
 from tensorir.codegen.source import TensorMap
 from tensorir.codegen.vector_math import VECTOR_FUNCTIONS, Spelling, vector_function
 from tensorir.codegen.whole import (
@@ -599,9 +599,7 @@ class Expressions:
         return f"vload{i.lanes}(0, {self.address(name, i.base)})"
 
     def picked(self, e: Pack) -> str | None:
-        """C text of a vector whose lanes come from one or two vector loads and zeros (``picking.picked``); None if
-        ``e`` has no such form.
-        """
+        """Vector whose lanes come from one or two vector loads and zeros (``picked``); None if it has no such form."""
         if not self.d.has_vectors or self.target.kind != "cpu":
             return None
         if len(e.items) == 16:

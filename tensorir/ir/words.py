@@ -49,7 +49,7 @@ THREADS = (Kind.THREAD_X, Kind.THREAD_Y, Kind.THREAD_Z)
 WARPS = (Kind.WARP_X, Kind.WARP_Y, Kind.WARPGROUP)
 
 SIDES = (8, 4)
-"""Rows and columns of a register tile that may be transposed at a time (``codegen.transposing``)."""
+"""Rows and columns of a register tile that may be transposed at a time (``codegen.shuffles``)."""
 
 
 class Axis(enum.Enum):

@@ -5,7 +5,7 @@ import pytest
 
 import tensorir as tir
 from tensorir.arith.affine import Arith
-from tensorir.codegen.transposing import TRANSPOSE, across
+from tensorir.codegen.shuffles import TRANSPOSE, across
 from tensorir.ir.build import as_expr, binary, const
 from tensorir.ir.tree import Buffer, If, Kind, Load, Loop, Pack, Ramp, Scope, Store, Var
 

@@ -1,21 +1,157 @@
-"""In-register transposition (8x8 in 24 shuffles, or 4x4) of tiles written by rows and read by columns.
+"""Vectors made by shuffles of others: the text of a Shuffle, elements picked out of vector loads, transposed tiles.
 
-Without it, compilers extract and insert lanes one by one, which takes four times as long.
+    Shuffle(a, b, (0, 4, 1, 5))        ->   a.s0, b.s0, a.s1, b.s1
+    0, X[2*i], X[2*i + 2], X[2*i + 4]  ->   lanes of one or two vector loads (``picked``)
+    T[0][k], T[1][k], …, T[7][k]       ->   rows of an 8x8 tile that 24 shuffles transposed (``across``)
+
+Each takes the place of a load and an insert per lane, which is slower at borders of padded tensors and for strided
+rows, and takes four times as long where a register tile is written by rows and read by columns.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from tensorir.arith.access import spaced
 from tensorir.arith.affine import Arith, Linear
 from tensorir.codegen.c_text import shuffle
 from tensorir.codegen.dialect import OPENCL, C
 from tensorir.ir.build import as_int, const
-from tensorir.ir.tree import Buffer, Const, Expr, If, Kind, Load, Loop, Pack, Ramp, Scope, Stmt, Store
+from tensorir.ir.dims import span
+from tensorir.ir.dtypes import DTYPES
+from tensorir.ir.lanes import lanes_of
+from tensorir.ir.tree import Buffer, Const, Expr, If, Kind, Load, Loop, Pack, Ramp, Scope, Shuffle, Stmt, Store
 from tensorir.ir.visit import Rewriter, find
 from tensorir.ir.words import SIDES
+
+if TYPE_CHECKING:
+    from tensorir.codegen.expressions import Expressions
+
+_DIGITS = "0123456789abcdef"
+_WHOLE_TYPES = {8: "char", 16: "short", 32: "int", 64: "long"}
+
+
+def shuffled(to: Expressions, e: Shuffle) -> str:
+    """Text of a Shuffle expression."""
+    width, count = lanes_of(e.a), len(e.picks)
+    texts = [to(x) if isinstance(x, Load) and x.buffer.lanes > 1 else f"({to(x)})" for x in (e.a, e.b)]
+    if to.d.family == "c":
+        if count == 1:
+            return f"{texts[e.picks[0] // width]}[{e.picks[0] % width}]"
+        to.vector_type(e.dtype, count)
+        return shuffle(texts, e.picks)
+    if width == count > 1 and all(k % width == n for n, k in enumerate(e.picks)) and max(e.picks) >= width:
+        return _blend(texts, e)
+    parts = [f"{texts[n]}.s{''.join(_DIGITS[k] for k in ks)}" for n, ks in _runs(e.picks, width)]
+    return parts[0] if len(parts) == 1 else to.pack(e.dtype, count, parts)
+
+
+def _blend(texts: Sequence[str], e: Shuffle) -> str:
+    """A select that takes each lane from the same lane of one of two vectors."""
+    count = len(e.picks)
+    second = ", ".join("-1" if k >= count else "0" for k in e.picks)
+    return f"({_WHOLE_TYPES[DTYPES[e.dtype].bits]}{count})({second}) ? {texts[1]} : {texts[0]}"
+
+
+def _runs(picks: Sequence[int], width: int) -> Iterator[tuple[int, Sequence[int]]]:
+    """Yield (vector number, lanes) runs of consecutive ``picks`` from one vector, at most ``width`` each."""
+    n = 0
+    while n < len(picks):
+        which = picks[n] // width
+        same = next((k for k in range(n, len(picks)) if picks[k] // width != which), len(picks)) - n
+        size = next(s for s in (16, 8, 4, 2, 1) if s <= same)
+        yield which, [k % width for k in picks[n : n + size]]
+        n += size
+
+
+# --- elements of one array
+
+MOST_PICKED = 4
+"""Elements that one part takes: swizzles have names for 1 to 4."""
+
+
+@dataclass(frozen=True, eq=False)
+class PickedPart:
+    """Lanes ``elements`` of the ``width``-wide vector load at ``base``."""
+
+    base: Expr
+    width: int
+    elements: tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Picked:
+    """A vector as leading zeros, lanes of vector loads from ``buffer``, and trailing zeros."""
+
+    buffer: Buffer
+    before: int
+    parts: tuple[PickedPart, ...]
+    after: int
+
+
+def picked(e: Pack, arith: Arith) -> Picked | None:
+    """``e`` as lanes of vector loads within the buffer; None if impossible."""
+    count, used = len(e.items), [k for k, i in enumerate(e.items) if isinstance(i, Load)]
+    loads = [i for i in e.items if isinstance(i, Load)]
+    if count not in (4, 8) or len(loads) < 3 or used != list(range(used[0], used[-1] + 1)):
+        return None
+    b = loads[0].buffer
+    if b.scope not in (Scope.GLOBAL, Scope.SHARED) or b.lanes > 1 or b.dtype != "float32":
+        return None
+    if any(i.buffer is not b for i in loads) or not all(isinstance(i, Load) or _zero(i) for i in e.items):
+        return None
+    step, first = spaced(loads, arith) or (0, Linear({}, 0))
+    if step not in (1, 2):
+        return None
+    found = [_one(first, len(loads), count, b, arith)] if step == 1 else []
+    parts = next((p for p in found if p), None) or _two(first, step, len(loads), used[0], count)
+    return Picked(b, used[0], tuple(parts), count - used[-1] - 1) if parts else None
+
+
+def _zero(e: Expr) -> bool:
+    return isinstance(e, Const) and bool(e.value == 0)
+
+
+def _one(first: Linear, n: int, width: int, b: Buffer, arith: Arith) -> list[PickedPart]:
+    """Lanes of one vector load that starts at the first element or ends at the last; [] unless it provably stays in the
+    buffer.
+    """
+    start = None
+    if arith.range_of(first)[1] + width <= math.prod(span(e)[0] for e in b.shape):  # of dims the least
+        start = 0
+    elif arith.range_of(first)[0] + n - width >= 0:
+        start = n - width
+    if start is None:
+        return []
+    base = first.plus(Linear({}, start)).expr()
+    return [PickedPart(base, width, tuple(k - start for k in ks)) for ks in _in_fours(range(n))]
+
+
+def _in_fours(ks: Sequence[int]) -> Iterator[Sequence[int]]:
+    return (ks[k : k + MOST_PICKED] for k in range(0, len(ks), MOST_PICKED))
+
+
+def _two(first: Linear, step: int, n: int, lane: int, count: int) -> list[PickedPart]:
+    """Lanes of two vector loads: one starting at the first element, one ending at the last."""
+    last = (n - 1) * step
+    width = min(count, 8 if last >= 7 else 4)
+    late = last - width + 1
+    if late < 0:
+        return []
+    # the upper half from the second vector where it can be: halves of vectors need no shuffle across
+    high = [k for k in range(n) if k * step >= (late if 2 * (lane + k) >= count else width)]
+    low = [k for k in range(n) if k not in high]
+    return [
+        PickedPart(first.plus(Linear({}, start)).expr(), width, tuple(k * step - start for k in ks))
+        for start, ks in ((0, low), (late, high))
+        if ks
+    ]
+
+
+# --- transposed tiles
 
 
 @dataclass(frozen=True)
