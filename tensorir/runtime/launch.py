@@ -22,10 +22,9 @@ from tensorir.ir.extents import Told, line, told
 from tensorir.runtime import guard as guarding
 from tensorir.runtime.arguments import bytes_of, wrapped
 from tensorir.runtime.base import CompiledModule, Device, Resources, Step
-from tensorir.runtime.call import Attached, CallArguments, accept, attach, fixed_numbers, fixed_values
+from tensorir.runtime.call import Attached, CallArguments, QuickCall, accept, attach, fixed_numbers, fixed_values
 from tensorir.runtime.device import open_device
 from tensorir.runtime.limits import check_launches
-from tensorir.runtime.quick import QuickCall
 from tensorir.runtime.timing import Timing, copied_names, measure
 from tensorir.target import Target
 
@@ -106,10 +105,17 @@ class CompiledProgram(Value, Shown):
             program._enqueue(program._steps(program._launches(), memories, private=False), call.natives())
             program._finish(attached)
             if not self._called:
-                self._called, self._quick = True, QuickCall.of(self)
+                self._called, self._quick = True, self._quick_call()
             if self._quick is not None:
                 self._quick.warned = self._warned
         return call.results()
+
+    def _quick_call(self) -> QuickCall | None:
+        """The fast path of a program that has run once; None if it has none."""
+        if not QuickCall.fits(self.source, self.device):
+            return None
+        steps = [(self._module.runner(k), k.params) for k in self._launches()]
+        return QuickCall(self.source, self.device, self._memories(), steps)
 
     def bind(self, *arrays: object, out: object = None) -> BoundLaunch:
         """Check and prepare once; the result enqueues the program as fast as the runtime allows."""

@@ -19,8 +19,9 @@ import tensorir as tir
 from tensorir.codegen.source import KernelLaunch, Source
 from tensorir.errors import LaunchError, TensorIRError
 from tensorir.interp.numbers import numpy_dtype
-from tensorir.runtime import launch, quick
+from tensorir.runtime import launch
 from tensorir.runtime.arguments import address
+from tensorir.runtime.call import _COUNTED, MAX_KEPT_RESULTS
 from tensorir.runtime.launch import CompiledProgram
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*launch.copied-strides")
@@ -350,7 +351,7 @@ def test_what_is_kept_of_a_result_is_never_overwritten(add, way):
         alive, read = kept(add(a, aligned(numbers(5, 10) + n)))[way]
         gc.collect()
         before = read(alive)
-        for other in range(2 * quick.MAX_KEPT_RESULTS):
+        for other in range(2 * MAX_KEPT_RESULTS):
             add(a, aligned(numbers(5, 10) - other))
         np.testing.assert_array_equal(read(alive), before)
 
@@ -363,7 +364,7 @@ def test_many_results_are_all_kept(add):
     assert len({address(y) for y in results}) == 50
 
 
-@pytest.mark.skipif(not quick._COUNTED, reason="this interpreter does not count references exactly")
+@pytest.mark.skipif(not _COUNTED, reason="this interpreter does not count references exactly")
 def test_memory_of_forgotten_results_is_used_again_and_little_is_kept(add):
     a = aligned(numbers(5, 10))
     places = set()
@@ -371,13 +372,11 @@ def test_memory_of_forgotten_results_is_used_again_and_little_is_kept(add):
         y = add(a, a)
         places.add(address(y))
     assert len(places) == 2, "the one that the name still has, and the next"
-    held = [add(a, a) for _ in range(10 * quick.MAX_KEPT_RESULTS)]
+    held = [add(a, a) for _ in range(10 * MAX_KEPT_RESULTS)]
     owners = [sys.getrefcount(y.base) for y in held]
     (want,) = add._quick._outputs
-    assert len(want.results._made) == quick.MAX_KEPT_RESULTS
-    assert max(owners[: -quick.MAX_KEPT_RESULTS]) < min(owners[-quick.MAX_KEPT_RESULTS :]), (
-        "the oldest belong to the user alone"
-    )
+    assert len(want.results._made) == MAX_KEPT_RESULTS
+    assert max(owners[:-MAX_KEPT_RESULTS]) < min(owners[-MAX_KEPT_RESULTS:]), "the oldest belong to the user alone"
 
 
 def test_a_result_may_be_an_input_or_the_place_of_a_result(add):
@@ -399,7 +398,7 @@ def test_results_of_bound_launches_are_their_own(add):
     np.testing.assert_array_equal(bound.wait(), 3 * a)
     np.testing.assert_array_equal(y, 11 * a)
     piped = add.bind(add(a, a), a)  # nobody but the launch has this array
-    for n in range(2 * quick.MAX_KEPT_RESULTS):
+    for n in range(2 * MAX_KEPT_RESULTS):
         add(a, aligned(numbers(5, 10) + n))
     piped()
     np.testing.assert_array_equal(piped.wait(), 5 * a)
