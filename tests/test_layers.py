@@ -15,7 +15,7 @@ LAYERS = (
 FREE = ("__init__", "__main__", "show")
 """``tensorir/__init__.py`` names everything lazily, ``show`` may look at anything."""
 
-READERS = ("check/emulate.py", "check/parts.py", "check/detection.py", "check/translation.py")
+READERS = ("check/emulate.py", "check/detection.py", "check/translation.py")
 """Modules that take CUDA text apart."""
 
 MODULES = sorted(p.relative_to(PACKAGE) for p in PACKAGE.rglob("*.py"))

@@ -12,8 +12,7 @@ import pytest
 from test_unseen_faults import kernel
 
 import tensorir as tir
-from tensorir.check.detection import is_anyones
-from tensorir.check.parts import not_run
+from tensorir.check.detection import is_anyones, not_run
 from tensorir.errors import CompileError
 from tensorir.runtime.cuda import compile_cubin
 

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import tensorir as tir
+from tensorir.check.detection import not_run, parts
 from tensorir.check.emulate import emulate
 from tensorir.check.exact_inputs import short
-from tensorir.check.parts import not_run, parts
 from tensorir.codegen.helpers import hopper_text
 from tensorir.interp.distinct import scalar, table
 from tensorir.interp.reference import evaluate, random_arguments

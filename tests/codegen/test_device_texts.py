@@ -11,7 +11,7 @@ import device_texts
 import pytest
 
 import tensorir
-from tensorir.check.parts import not_run, parts
+from tensorir.check.detection import not_run, parts
 from tensorir.codegen import helpers
 from tensorir.intrin.cuda import MULTIPLICATIONS
 

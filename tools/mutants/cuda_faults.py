@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from cuda_hopper_texts import calls
 from cuda_texts import body_of, edits
 
-from tensorir.check.parts import parts
+from tensorir.check.detection import parts
 from tensorir.codegen.source import KernelLaunch, Source
 
 _BFLOAT16 = "__uint_as_float((__float_as_uint({0}) + 0x8000u) & 0xffff0000u)"
