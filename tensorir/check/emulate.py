@@ -10,27 +10,31 @@ cluster, which run concurrently.
 
 from __future__ import annotations
 
+import errno
 import functools
 import math
+import mmap
 import os
 import re
 import shutil
+import signal
 import struct
 import subprocess
-from collections.abc import Iterator, Sequence
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import IO, Any, Self
 
 import numpy as np
 
 from tensorir.check.detection import intrinsics
-from tensorir.check.process import EndedError, SharedArrays, run_isolated
-from tensorir.check.translation import attribute_of, derived, head_of, is_placed, prepared, section_of
+from tensorir.check.translation import cluster_of, derived, entries, head_of, is_placed, prepared
 from tensorir.codec import travels
 from tensorir.codegen.cfamily import DECLARED_SHARED
 from tensorir.codegen.dialect import DIALECTS
-from tensorir.codegen.expressions import c_type
 from tensorir.codegen.source import KernelLaunch, Param, Source, TensorMap
 from tensorir.errors import CheckError, CompileError, Problem, refuse
 from tensorir.interp.numbers import numpy_dtype
@@ -49,6 +53,12 @@ DEFAULT_LIMIT_S = 300.0
 MEMORY_BYTES = 8 << 30
 """That a run may take, and 64 times its arrays: what is watched of each cell is kept."""
 COMPILE_SECONDS = 600.0
+WALL_PER_CPU_SECOND = 30.0  # seconds that may pass for each of processor time: the machine may be busy with others
+BUSY_FILE_S = 5.0  # seconds that a program which was just written may be held by other children that are about to begin
+POISON_BYTE = 0xFF
+"""Every byte of what a kernel has yet to write: NaN, -1."""
+RED_ZONE = 4096
+"""Bytes on each side of an array that belong to nobody."""
 _ENDINGS = {
     "SIGFPE": "a whole number divided by zero, or the least one by -1",
     "SIGSEGV": "memory that belongs to nobody", "SIGBUS": "memory that belongs to nobody",
@@ -132,6 +142,84 @@ def emulate(
             return Emulated(run.outputs(), (_ended(ended.args, library, limit_s),), ())
     problems = [*_problems(found["problem"], library), *run.unwritten(found["unwritten"])]
     return Emulated(run.outputs(), tuple(problems), tuple(_traffic(found["site"], library)))
+
+
+# --- a process of its own
+
+
+class EndedError(Exception):
+    """Raised if a program ended prematurely. args[0]: the signal (SIGXCPU for its time limit), exit status or missing
+    file; further args: details printed by the program.
+    """
+
+
+def run_isolated(command: Sequence[str], seconds: float, files: Sequence[int] = ()) -> list[str]:
+    """Run ``command``; return its output lines without the last, ``done``.
+
+    seconds: processor time that it may take;  files: file descriptors that it inherits
+    Raises EndedError.
+    """
+    try:
+        ended = _begun(command, min(WALL_PER_CPU_SECOND * seconds, 1e6), files)
+    except subprocess.TimeoutExpired:
+        raise EndedError(signal.SIGXCPU.name) from None
+    lines = ended.stdout.decode("utf-8", "replace").splitlines()
+    if lines and lines[-1] == "done":
+        return lines[:-1]
+    if lines and lines[-1].startswith("ended|"):
+        raise EndedError(*lines[-1].split("|")[1:])
+    code = ended.returncode
+    raise EndedError(signal.Signals(-code).name if code < 0 else f"exit status {code}")
+
+
+def _begun(command: Sequence[str], wall: float, files: Sequence[int]) -> subprocess.CompletedProcess[bytes]:
+    until = time.monotonic() + BUSY_FILE_S
+    while True:
+        try:
+            return subprocess.run(
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, timeout=wall, pass_fds=files, check=False
+            )
+        except OSError as error:  # a child of another thread still has the file as it was written
+            if error.errno != errno.ETXTBSY or time.monotonic() > until:
+                raise
+            time.sleep(0.01)
+
+
+class SharedArrays:
+    """Named arrays in one shared-memory file. Arrays and the gaps between them are first filled with poison bytes; each
+    starts ``align`` bytes past a multiple of 256.
+
+    file: the file's descriptor;  size: its bytes;  place: offset of each array in it;  arrays: flat NumPy views by name
+    """
+
+    def __init__(self, wanted: Mapping[str, tuple[np.dtype, int, int]]) -> None:
+        self.place, self.size = dict[str, int](), 0
+        for name, (kind, count, align) in wanted.items():
+            self.place[name] = self.size + RED_ZONE + align % 256
+            self.size += -(-(kind.itemsize * count + 2 * RED_ZONE + 512) // mmap.PAGESIZE) * mmap.PAGESIZE
+        self._open = _nameless()
+        self.file = self._open.fileno()
+        os.truncate(self.file, self.size)
+        raw = np.frombuffer(mmap.mmap(self.file, self.size), np.uint8)
+        raw[...] = POISON_BYTE
+        self.arrays = {
+            name: raw[self.place[name] :][: kind.itemsize * count].view(kind)
+            for name, (kind, count, _) in wanted.items()
+        }
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._open.close()  # the arrays stay as long as someone has them
+
+
+def _nameless() -> IO[bytes]:
+    """An anonymous file: in memory if the system has ``memfd_create``, else a temporary file on disk."""
+    try:
+        return os.fdopen(os.memfd_create("tensorir"), "r+b", buffering=0)
+    except (AttributeError, OSError):
+        return tempfile.TemporaryFile()
 
 
 class _Run(SharedArrays):
@@ -361,7 +449,7 @@ def _written(source: Source) -> tuple[str, str, str, str, bool]:
     instructions, True if a kernel has clusters).
     """
     text = prepared(source)
-    return text, _entries(source), *derived(source), any(cluster_of(text, k.name)[0] > 1 for k in source.kernels)
+    return text, entries(source), *derived(source), any(cluster_of(text, k.name)[0] > 1 for k in source.kernels)
 
 
 def _compile(source: Source) -> _Library:
@@ -427,48 +515,6 @@ def _compiled(text: str, entries: str, declared: str, defined: str, clusters: bo
 def _word(name: str) -> str:
     """``name`` with blanks and ``%`` percent-encoded, as one word of the emulator's protocol."""
     return re.sub(r"[\s%]", lambda m: f"%{ord(m[0]):x}", name)
-
-
-def _entries(source: Source) -> str:
-    lines = [_ARGUMENTS]
-    for k in source.kernels:
-        maps = {m.name for m in k.maps}
-        scalars = {p.name: c_type(p.dtype, DIALECTS["cuda"]) for p in source.params if p.role == "scalar"}
-        kinds = ["TirTensorMap" if n in maps else scalars.get(n, "") for n in k.args]
-        args = [f"tir_value<{c}>{{a[{n}]}}" if c else f"tir_pointer{{a[{n}]}}" for n, c in enumerate(kinds)]
-        lines.append(f'static_assert(tir_parameters({k.name}) == {len(args)}, "as many as the launch gives");')
-        entry = f'extern "C" __attribute__((no_sanitize("thread"))) void tir_entry_{k.name}(void** a)'
-        lines.append(f"{entry} {{ {k.name}({', '.join(args)}); }}")
-        said = (*attribute_of(source.text, k.name, "__launch_bounds__"), "0", "0")
-        bounds = [f"(unsigned long long)({x})" for x in said[:2]]
-        lines.append(_TELLING_CODE.format(kernel=k.name, section=section_of(source, k), bounds=", ".join(bounds)))
-    return "\n".join(lines)
-
-
-_ARGUMENTS = """
-struct tir_pointer { void *p; template <class T> operator T *() const { return (T *)p; } };
-// A launch copies the bytes of an argument: it converts nothing, as a call does, and knows no defaults.
-template <class T> struct tir_value {
-  const void *p;
-  operator const T &() const { return *(const T *)p; }
-  template <class Other> operator Other() const = delete;
-};
-template <class... P> constexpr int tir_parameters(void (*)(P...)) { return sizeof...(P); }
-"""
-_TELLING_CODE = """
-extern "C" {{
-extern unsigned char __start_{section}[] __attribute__((weak, visibility("hidden")));
-extern unsigned char __stop_{section}[] __attribute__((weak, visibility("hidden")));
-extern unsigned char __start_at_{section}[] __attribute__((weak, visibility("hidden")));
-extern unsigned char __stop_at_{section}[] __attribute__((weak, visibility("hidden")));
-void tir_told_{kernel}(unsigned long long *to) {{
-  const unsigned long long told[] = {{
-      {bounds}, (unsigned long long)__start_{section}, (unsigned long long)__stop_{section},
-      (unsigned long long)__start_at_{section}, (unsigned long long)__stop_at_{section}}};
-  for (int n = 0; n < 6; ++n) to[n] = told[n];
-}}
-}}
-"""
 
 
 def _run(command: list[str]) -> None:
@@ -602,19 +648,6 @@ def does_not_fit(k: KernelLaunch, told: Told) -> Problem | None:
 
 
 # --- clusters
-
-
-def cluster_of(text: str, kernel: str) -> tuple[int, ...]:
-    """Cluster size (x, y, z) from ``__cluster_dims__`` before a kernel's name; (1, 1, 1) without the attribute.
-
-    Raises CheckError ``emulate.cluster`` unless its arguments are literal numbers.
-    """
-    found = re.search(rf"__cluster_dims__\(([\d,\s]+)\)[^;{{}}]*?\b{re.escape(kernel)}\s*\(", text)
-    dims = [int(n) for n in found[1].split(",")] if found else []
-    if not found and (said := attribute_of(text, kernel, "__cluster_dims__")):
-        message = f"{kernel} has clusters of ({', '.join(said)}): numbers are understood here"
-        raise refuse(CheckError, "emulate.cluster", message)
-    return (*dims, 1, 1, 1)[:3]
 
 
 def check_cluster(k: KernelLaunch, dims: tuple[int, ...]) -> None:

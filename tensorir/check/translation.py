@@ -1,4 +1,4 @@
-"""Rewrites CUDA text for the host's C++ compiler: same line numbers, arrays at their least alignment.
+"""Rewrites CUDA text for the host's C++ compiler: same line numbers, arrays at their least alignment, entry functions.
 
 A device may put an array at any multiple of its declared alignment, while hosts tend to align better. Arrays in shared
 memory, and address-taken ones of a thread, therefore begin at an odd multiple.
@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from tensorir.check.detection import without_quotes
 from tensorir.codegen.cfamily import emit
 from tensorir.codegen.dialect import DIALECTS
+from tensorir.codegen.expressions import c_type
 from tensorir.codegen.instructions import GUARD
 from tensorir.codegen.source import KernelLaunch, Source
 from tensorir.errors import CheckError, refuse
@@ -63,6 +64,49 @@ def prepared(source: Source) -> str:
     return marked(text, tuple(_by_warp(source)))
 
 
+def entries(source: Source) -> str:
+    """C++ text of a function per kernel that calls it with addresses of its arguments, and one that tells its facts."""
+    lines = [_ARGUMENTS]
+    for k in source.kernels:
+        maps = {m.name for m in k.maps}
+        scalars = {p.name: c_type(p.dtype, DIALECTS["cuda"]) for p in source.params if p.role == "scalar"}
+        kinds = ["TirTensorMap" if n in maps else scalars.get(n, "") for n in k.args]
+        args = [f"tir_value<{c}>{{a[{n}]}}" if c else f"tir_pointer{{a[{n}]}}" for n, c in enumerate(kinds)]
+        lines.append(f'static_assert(tir_parameters({k.name}) == {len(args)}, "as many as the launch gives");')
+        entry = f'extern "C" __attribute__((no_sanitize("thread"))) void tir_entry_{k.name}(void** a)'
+        lines.append(f"{entry} {{ {k.name}({', '.join(args)}); }}")
+        said = (*attribute_of(source.text, k.name, "__launch_bounds__"), "0", "0")
+        bounds = [f"(unsigned long long)({x})" for x in said[:2]]
+        lines.append(_TELLING_CODE.format(kernel=k.name, section=section_of(source, k), bounds=", ".join(bounds)))
+    return "\n".join(lines)
+
+
+_ARGUMENTS = """
+struct tir_pointer { void *p; template <class T> operator T *() const { return (T *)p; } };
+// A launch copies the bytes of an argument: it converts nothing, as a call does, and knows no defaults.
+template <class T> struct tir_value {
+  const void *p;
+  operator const T &() const { return *(const T *)p; }
+  template <class Other> operator Other() const = delete;
+};
+template <class... P> constexpr int tir_parameters(void (*)(P...)) { return sizeof...(P); }
+"""
+_TELLING_CODE = """
+extern "C" {{
+extern unsigned char __start_{section}[] __attribute__((weak, visibility("hidden")));
+extern unsigned char __stop_{section}[] __attribute__((weak, visibility("hidden")));
+extern unsigned char __start_at_{section}[] __attribute__((weak, visibility("hidden")));
+extern unsigned char __stop_at_{section}[] __attribute__((weak, visibility("hidden")));
+void tir_told_{kernel}(unsigned long long *to) {{
+  const unsigned long long told[] = {{
+      {bounds}, (unsigned long long)__start_{section}, (unsigned long long)__stop_{section},
+      (unsigned long long)__start_at_{section}, (unsigned long long)__stop_at_{section}}};
+  for (int n = 0; n < 6; ++n) to[n] = told[n];
+}}
+}}
+"""
+
+
 def _with_copies(text: str) -> str:
     """``text`` with a byte-copying member added to structs, so that copies of structs are loads and stores seen by the
     race detector.
@@ -104,6 +148,19 @@ def attribute_of(text: str, kernel: str, attribute: str) -> list[str]:
         else:
             out[-1] += c
     return [x.strip() for x in out]
+
+
+def cluster_of(text: str, kernel: str) -> tuple[int, ...]:
+    """Cluster size (x, y, z) from ``__cluster_dims__`` before a kernel's name; (1, 1, 1) without the attribute.
+
+    Raises CheckError ``emulate.cluster`` unless its arguments are literal numbers.
+    """
+    found = re.search(rf"__cluster_dims__\(([\d,\s]+)\)[^;{{}}]*?\b{re.escape(kernel)}\s*\(", text)
+    dims = [int(n) for n in found[1].split(",")] if found else []
+    if not found and (said := attribute_of(text, kernel, "__cluster_dims__")):
+        message = f"{kernel} has clusters of ({', '.join(said)}): numbers are understood here"
+        raise refuse(CheckError, "emulate.cluster", message)
+    return (*dims, 1, 1, 1)[:3]
 
 
 def head_of(text: str, kernel: str) -> re.Match[str] | None:

@@ -10,8 +10,7 @@ import pytest
 
 import tensorir as tir
 from tensorir.check import emulate as emulating
-from tensorir.check.emulate import emulate
-from tensorir.check.process import EndedError, run_isolated
+from tensorir.check.emulate import EndedError, emulate, run_isolated
 from tensorir.codegen.source import KernelLaunch, Param, Source
 
 SPIN = "for (volatile int z = 0; z == 0;);"
