@@ -30,7 +30,7 @@ import numpy as np
 import tensorir as tir
 from tensorir.algorithms.winograd import matrices
 from tensorir.check.emulate import emulate
-from tensorir.check.infinities import infinities_spread, with_infinities
+from tensorir.check.outliers import infinities_spread, with_infinities
 from tensorir.codegen.source import Source
 from tensorir.errors import CompileError, DeviceError
 from tensorir.interp.reference import random_arguments

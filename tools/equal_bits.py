@@ -31,7 +31,7 @@ from random_schedules import Chance, draw_call  # noqa: E402
 
 import tensorir as tir  # noqa: E402
 from tensorir import nn  # noqa: E402
-from tensorir.check.dims import dim_values, module_at, schedule_at  # noqa: E402
+from tensorir.check.resize import dim_values, module_at, schedule_at  # noqa: E402
 from tensorir.check.verdict import expected_bits, other_bits  # noqa: E402
 from tensorir.codegen.source import Source  # noqa: E402
 from tensorir.errors import LoweringError, TensorIRError  # noqa: E402

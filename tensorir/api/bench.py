@@ -15,8 +15,8 @@ import numpy as np
 from tensorir.api.candidate import Candidate, Progress, failure
 from tensorir.api.floats import Floats
 from tensorir.api.outputs import SEED, Data, compare, compare_floats, each
-from tensorir.check.dims import dim_values
 from tensorir.check.equivalence import awkward_shapes, definition_at, label
+from tensorir.check.resize import dim_values
 from tensorir.codec import Json
 from tensorir.codegen.source import Source
 from tensorir.errors import TensorIRError

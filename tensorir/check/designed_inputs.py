@@ -4,7 +4,7 @@ Emitted text has the bits of its lowered program for any numbers (``same_bits.py
 exact ones, and infinities. Other text is run on each kind, as each reveals faults hidden by moderate numbers::
 
     other magnitudes         values clamped, truncated or treated as 0; few exponents
-    one peak in a row        a lane, warp or tile missed by a maximum (``peaks.py``)
+    one peak in a row        a lane, warp or tile missed by a maximum (``outliers.py``)
     limits of types          sums in fewer bits than declared, limits, a maximum that loses a NaN
 
 An edited text is also compared with the emitted one (``hard_inputs``). There, correct kernels may differ from the
@@ -40,8 +40,7 @@ from tensorir.check.exact_inputs import (
     short,
     thinned,
 )
-from tensorir.check.infinities import far_inputs, with_infinities
-from tensorir.check.peaks import with_lone_peaks, with_peaks
+from tensorir.check.outliers import far_inputs, with_infinities, with_lone_peaks, with_peaks
 from tensorir.codegen.source import Source
 from tensorir.expr.program import computes_of, work_of
 from tensorir.expr.reducers import BUILT_IN

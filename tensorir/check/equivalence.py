@@ -15,11 +15,10 @@ import numpy as np
 
 from tensorir.algorithms.registry import Algorithm, find_algorithm
 from tensorir.check.different import ascending, independent, kept_apart, kept_in_order
-from tensorir.check.dims import constant_extents, dim_values, module_at
+from tensorir.check.resize import constant_extents, dim_values, module_at, resize
 from tensorir.errors import LoweringError, Problem, TensorIRError
 from tensorir.expr.program import computes_of, dims_of
 from tensorir.expr.reread import with_dims
-from tensorir.expr.resize import resize
 from tensorir.expr.tensor import Compute, Tensor
 from tensorir.interp.doubles import NOT_OF_NEGATIVES, Doubles, apart, opaque_combiners
 from tensorir.interp.exponentials import field_of

@@ -12,7 +12,6 @@ import numpy as np
 from tensorir.check.definition import differs_as_class
 from tensorir.check.designed_inputs import hard_inputs, runs
 from tensorir.check.detection import not_declared, not_run, undefined
-from tensorir.check.dims import AtDims, dim_values, module_at, schedule_at
 from tensorir.check.equivalence import (
     awkward_shapes,
     axes_of,
@@ -24,7 +23,8 @@ from tensorir.check.equivalence import (
     rolled_extremes,
 )
 from tensorir.check.exact_inputs import TextRun, exactly, free_inputs, short
-from tensorir.check.infinities import infinities_spread, where_skipped
+from tensorir.check.outliers import infinities_spread, where_skipped
+from tensorir.check.resize import AtDims, dim_values, module_at, schedule_at
 from tensorir.check.same_bits import LoweredBits, different, expected
 from tensorir.check.tolerance import tolerance
 from tensorir.codegen.source import Source

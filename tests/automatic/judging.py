@@ -8,7 +8,7 @@ from typing import Any
 from drawing import drawn
 
 import tensorir as tir
-from tensorir.check.dims import dim_values
+from tensorir.check.resize import dim_values
 from tensorir.check.verdict import compare_results
 from tensorir.errors import TensorIRError
 from tensorir.expr.reread import with_dims

@@ -10,9 +10,8 @@ import pytest
 import tensorir as tir
 from tensorir.check import equivalence
 from tensorir.check.different import ascending, independent, kept_apart, reaching, values_apart
-from tensorir.check.dims import dim_values
 from tensorir.check.equivalence import awkward_shapes, axes_of
-from tensorir.expr.resize import resize
+from tensorir.check.resize import dim_values, resize
 from tensorir.ir.build import const
 from tensorir.ir.structure import among, same
 from tensorir.ir.tree import If, Kind, Load, Store

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import tensorir as tir
-from tensorir.check.peaks import with_peaks
+from tensorir.check.outliers import with_peaks
 from tensorir.interp.reference import random_arguments
 
 compiled = pytest.mark.skipif(not (shutil.which("g++") or shutil.which("clang++")), reason="needs a C++ compiler")

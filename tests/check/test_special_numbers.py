@@ -13,7 +13,7 @@ from test_unseen_faults import kernel
 
 import tensorir as tir
 from tensorir.check.designed_inputs import with_no_numbers
-from tensorir.check.infinities import infinities_spread, with_infinities
+from tensorir.check.outliers import infinities_spread, with_infinities
 from tensorir.check.verdict import compare_results
 from tensorir.interp.numbers import numpy_dtype
 from tensorir.interp.reference import evaluate, random_arguments

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import tensorir as tir
 from tensorir.check.definition import differs, key_of
-from tensorir.expr.resize import resize
+from tensorir.check.resize import resize
 from tensorir.interp.reference import evaluate
 from tensorir.lower import expand_updates
 

@@ -5,8 +5,8 @@ import pytest
 from test_planted_faults import FAULTS, HERE, I, R, T, X, Y, kernel, load, store
 
 import tensorir as tir
-from tensorir.check.dims import module_at
 from tensorir.check.equivalence import compare_module
+from tensorir.check.resize import module_at
 from tensorir.expr.program import dims_of
 from tensorir.expr.reread import with_dims
 from tensorir.interp import run as runs

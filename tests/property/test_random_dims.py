@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tensorir as tir
-from tensorir.check.dims import module_at, schedule_at
 from tensorir.check.emulate import emulate
 from tensorir.check.equivalence import compare_module
+from tensorir.check.resize import module_at, schedule_at
 from tensorir.check.verdict import compare_results
 from tensorir.errors import LoweringError, TensorIRError
 from tensorir.expr.program import dims_of

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import tensorir as tir
-from tensorir.check.dims import dim_values, module_at
 from tensorir.check.equivalence import compare_module
+from tensorir.check.resize import dim_values, module_at
 from tensorir.expr.reread import with_dims
 from tensorir.interp.numbers import Field
 from tensorir.ir.visit import substitute

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tensorir.check.emulate import emulate
-from tensorir.check.infinities import infinities_spread, with_infinities
+from tensorir.check.outliers import infinities_spread, with_infinities
 from tensorir.codegen.source import Source
 from tensorir.errors import CompileError
 from tensorir.interp.reference import evaluate, random_arguments

@@ -32,7 +32,7 @@ from cuda_reasons import HELPERS, explain
 from cuda_texts import edits
 
 import tensorir as tir
-from tensorir.check.infinities import reads_all_as_is
+from tensorir.check.outliers import reads_all_as_is
 from tensorir.codegen.source import Source
 from tensorir.errors import CompileError, TensorIRError
 from tensorir.runtime.cuda import compile_cubin, nvrtc_version, sass

@@ -33,8 +33,8 @@ from mutations import Mutant, after_barriers, final_form, idle, poisoned
 
 from tensorir.arith.affine import Arith, Linear
 from tensorir.check.equivalence import awkward_shapes, compare_module, label
+from tensorir.check.resize import resize
 from tensorir.errors import LoweringError, Problem, TensorIRError
-from tensorir.expr.resize import resize
 from tensorir.interp.numbers import Field
 from tensorir.ir.text import show, text
 from tensorir.ir.tree import Expr, Load, Program, Ramp, Store, Var

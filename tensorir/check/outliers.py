@@ -1,7 +1,9 @@
-"""Test inputs with one element far above the rest of its row, at another position in each row.
+"""Test inputs with a few elements far from all others: peaks, infinities and NaNs.
 
 A wrong maximum is invisible in softmax of moderate numbers, as the subtracted value cancels, until a lane, warp or tile
-missed by the maximum holds a number whose ``exp`` overflows. Equal maxima would hide the lanes after the first one.
+missed by the maximum holds a number whose ``exp`` overflows: one element of each row is a peak, at another position in
+each, as equal maxima would hide the lanes after the first one. A read past a row, multiplied by 0, is invisible until
+it finds an infinity: results are affected exactly where the declaration reads one.
 """
 
 from __future__ import annotations
@@ -13,13 +15,16 @@ from typing import Any
 
 import numpy as np
 
+from tensorir.errors import Problem
 from tensorir.expr.program import computes_of
 from tensorir.expr.tensor import Compute, Tensor
 from tensorir.interp.reference import arguments_of, evaluate
 from tensorir.interp.sizes import EXACT_CALLS
 from tensorir.ir.dtypes import DTYPES
-from tensorir.ir.tree import Binary, Buffer, Call, Expr, Load, PadLoad, Reduce, Var
+from tensorir.ir.tree import Binary, Buffer, Call, Cast, Expr, Load, PadLoad, Reduce, Select, Var
 from tensorir.ir.visit import find
+
+# --- peaks
 
 PEAK_HEIGHT = 200.0
 """Of a peak; exp(89) is beyond float32."""
@@ -254,3 +259,112 @@ def _direction(r: Reduce) -> float:
         return -float(DTYPES[r.values[0].dtype].kind == "f")
     ops = [x.op for e in r.combiner.result for x in find(e, Binary) if DTYPES[x.a.dtype].kind == "f"]
     return -1.0 if "min" in ops else 1.0 if {"max", "<", "<="} & set(ops) else 0.0
+
+
+# --- infinities and NaNs
+
+
+def with_infinities(outputs: tuple[Tensor, ...], arrays: list[np.ndarray]) -> Iterator[list[np.ndarray]]:
+    """Inputs with infinities at the start of each array's last part, then NaNs in the second part. They expose kernels
+    that read past a row, group or image and multiply by 0. Nothing without floats, or where infinities become integers.
+    """
+    bodies = [b for op in computes_of(outputs) for b in op.bodies]
+    if any(DTYPES[e.dtype].kind != "f" and DTYPES[e.a.dtype].kind == "f" for b in bodies for e in find(b, Cast)):
+        return
+    far = far_inputs(outputs, arrays)
+    if any(DTYPES[t.dtype].kind != "f" for t in outputs) or not any(far):
+        return
+    yield _with(np.inf, far, arrays, (-1,))
+    if any(f and len(x) > 2 for x, f in zip(arrays, far, strict=True)):
+        yield _with(np.nan, far, arrays, (1, 2))  # an odd and an even one: pipeline stages alternate
+
+
+def infinities_spread(
+    outputs: tuple[Tensor, ...], got: Sequence[np.ndarray], arrays: Sequence[np.ndarray]
+) -> Problem | None:
+    """A Problem if a result is not finite although the declaration does not read the infinities of ``arrays`` there, or
+    finite although it does; else None.
+    """
+    far = far_inputs(outputs, arrays)
+    with np.errstate(all="ignore"):  # 256: of every type, and more than sums of small numbers that a relu hides
+        tried = [evaluate(outputs, _instead(x, far, arrays)) for x in (0.0, 256.0, -256.0, np.inf)]
+        made = [np.asarray(w, np.float64) for w in evaluate(outputs, arrays)]
+    everywhere = reads_all_as_is(outputs)
+    for n, (t, g) in enumerate(zip(outputs, got, strict=True)):
+        want, *others = (np.asarray(w[n], np.float64) for w in tried)
+        apart = np.isfinite(want) & np.all([want == w for w in others], axis=0)
+        # what is clipped is the same for all of these, and NaN where infinities meet: the declaration says so then
+        wrong = apart & np.isfinite(made[n]) & ~np.isfinite(np.asarray(g, np.float64))
+        if wrong.any():
+            at = tuple(int(i) for i in np.argwhere(wrong)[0])
+            return Problem(
+                "check.infinity-spreads",
+                f"{t.name}{list(at)} is {np.asarray(g)[at]}, the declaration says {want[at]:g}: it depends on an "
+                f"infinite element of an input that the declaration does not read there ({int(wrong.sum())} of "
+                f"{want.size} do)",
+            )
+        depends = ~np.all([want == w for w in others[:2]], axis=0)
+        lost = (depends | bool(everywhere)) & ~np.isfinite(made[n]) & np.isfinite(np.asarray(g, np.float64))
+        if everywhere is not None and lost.any():
+            at = tuple(int(i) for i in np.argwhere(lost)[0])
+            return Problem(
+                "check.wrong-result",
+                f"{t.name}{list(at)} is {np.asarray(g)[at]}, the declaration says {made[n][at]:g}, for it reads an "
+                f"infinity or a NaN of an input there ({int(lost.sum())} of {want.size} are numbers)",
+            )
+    return None
+
+
+def where_skipped(
+    outputs: tuple[Tensor, ...], got: Sequence[np.ndarray], want: Sequence[np.ndarray], arrays: Sequence[np.ndarray]
+) -> list[np.ndarray]:
+    """Reference results for a kernel under ``s.skip``: where NaNs in ``arrays`` are only multiplied by 0, the kernel's
+    own finite result is accepted, as it may have skipped the term.
+    """
+    far = far_inputs(outputs, arrays)
+    if not any(f and np.isnan(np.asarray(x, np.float64)).any() for x, f in zip(arrays, far, strict=True)):
+        return list(want)
+    with np.errstate(all="ignore"):
+        tried = [evaluate(outputs, _instead(x, far, arrays)) for x in (0.0, 256.0, -256.0)]
+    out = []
+    for n, (g, w) in enumerate(zip(got, want, strict=True)):
+        same = np.all([np.equal(tried[0][n], other[n]) for other in tried[1:]], axis=0)
+        kept = same & np.isnan(np.asarray(w, np.float64)) & ~np.isnan(np.asarray(g, np.float64))
+        out.append(np.where(kept, tried[0][n], w))
+    return out
+
+
+def reads_all_as_is(outputs: Sequence[Tensor]) -> bool | None:
+    """True if 0 * inf is NaN everywhere in the declaration, without padding or selects, so no kernel may skip zero
+    factors. None with a user's combiner, or if elements are picked by size.
+    """
+    bodies = [b for op in computes_of(outputs) for b in op.bodies]
+    if any(r.combiner.name not in ("sum", "prod") for b in bodies for r in find(b, Reduce)):
+        return None
+    return not any(True for b in bodies for kind in (PadLoad, Select) for _ in find(b, kind))
+
+
+def far_inputs(outputs: tuple[Tensor, ...], arrays: Sequence[np.ndarray]) -> list[bool]:
+    """One boolean per input: true for float arrays of several elements."""
+    return [np.size(x) > 1 and DTYPES[a.dtype].kind == "f" for x, a in zip(arrays, arguments_of(outputs), strict=True)]
+
+
+def _with(value: float, far: Sequence[bool], arrays: Sequence[np.ndarray], places: Sequence[int]) -> list[np.ndarray]:
+    """Copies of the inputs with ``value`` at the start of parts ``places`` of each float array; half of the other
+    elements are 0.
+    """
+    rng = np.random.default_rng(0)
+    out = [np.where(rng.random(x.shape) < 0.5, x, np.zeros_like(x)) if f else np.array(x)
+           for x, f in zip(arrays, far, strict=True)]  # fmt: skip
+    for x, f in zip(out, far, strict=True):
+        if f:
+            for part in places:
+                x[(min(part, len(x) - 1), 0)[: x.ndim]] = value
+    return out
+
+
+def _instead(value: float, far: Sequence[bool], arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Copies of the inputs with infinities replaced by ``value``."""
+    return [
+        np.where(np.isfinite(x), x, np.asarray(value, x.dtype)) if f else x for x, f in zip(arrays, far, strict=True)
+    ]
