@@ -9,21 +9,19 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tensorir.api.bench import Runner, timed, told_pace
 from tensorir.api.candidate import Progress, Refused
 from tensorir.api.floats import Floats
 from tensorir.api.outputs import SEED, Data, compare, each
 from tensorir.api.questions import Final, Wanted
+from tensorir.api.worker_state import State
 from tensorir.runtime.estimate import Estimate, Rounds, settle
 from tensorir.runtime.timing import slots
 from tensorir.runtime.turns import HELD_S
 from tensorir.tune.race import Race, reconciled
 from tensorir.tune.trial import CANCELLED, FinalRound, Outcome, Peer, Standing
-
-if TYPE_CHECKING:
-    from tensorir.api.worker import State
 
 RACE_ROUNDS = 30
 LEAST_ROUNDS = 9  # before the race begins, if there is time for them at all

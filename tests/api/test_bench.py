@@ -38,7 +38,7 @@ from tensorir.api.questions import (
     Wanted,
 )
 from tensorir.api.waits import Waits
-from tensorir.api.worker import State
+from tensorir.api.worker_state import State
 from tensorir.codec import encode
 from tensorir.errors import CheckError, CompileError, DeviceError, LaunchError, LoweringError, Problem
 from tensorir.tune.arm import believed_time

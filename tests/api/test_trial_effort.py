@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import zoo
 
-from tensorir.api import worker
+from tensorir.api import worker, worker_state
 from tensorir.api.candidate import Refused
 from tensorir.api.measurer import Measurer
 from tensorir.api.origin import from_file
@@ -26,7 +26,7 @@ def side():
     work = from_file(str(Path(zoo.__file__)), "product", {"n": 24})
     with Measurer(work, None, RunSpec()) as measurer:
         measurer.open()
-        yield measurer, worker.State(measurer.channel.setup)
+        yield measurer, worker_state.State(measurer.channel.setup)
 
 
 @pytest.fixture
@@ -54,8 +54,8 @@ def test_what_a_builder_has_made_and_checked_is_not_made_again(side, compiled, m
     measurer, state = side
     built = decode(Ready, worker._build(state, Build(wanted(measurer)), str).answer)
     assert len(built.known.check.shapes) > 3 and len(compiled) == 1
-    made, prepare = [], worker.prepare
-    monkeypatch.setattr(worker, "prepare", lambda *given: made.append(given) or prepare(*given))
+    made, prepare = [], worker_state.prepare
+    monkeypatch.setattr(worker_state, "prepare", lambda *given: made.append(given) or prepare(*given))
     phases = []
     sent = wanted(measurer, ready=built)
     found = worker._measure(state, Measure(sent, 1.0e-9), phases.append)
@@ -70,8 +70,8 @@ def test_what_a_builder_has_made_and_checked_is_not_made_again(side, compiled, m
 def test_a_template_that_makes_another_source_than_in_the_builder_is_told(side, monkeypatch):
     measurer, state = side
     built = decode(Ready, worker._build(state, Build(wanted(measurer)), str).answer)
-    prepare = worker.prepare
-    monkeypatch.setattr(worker, "prepare", lambda w, t, c, *rest: prepare(w, t, {**c, "ti": 3 - c["ti"]}, *rest))
+    prepare = worker_state.prepare
+    monkeypatch.setattr(worker_state, "prepare", lambda w, t, c, *rest: prepare(w, t, {**c, "ti": 3 - c["ti"]}, *rest))
     with pytest.raises(Refused) as refused:
         worker._measure(state, Measure(wanted(measurer, ready=built)), str)
     assert refused.value.outcome.status == "nondeterministic"

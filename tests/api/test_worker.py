@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tensorir.api.candidate import raised
-from tensorir.api.worker import LeftRunning, undisturbed
+from tensorir.api.worker_state import LeftRunning, undisturbed
 
 
 def test_everything_is_put_back(tmp_path, request):
@@ -73,7 +73,7 @@ def test_idle_helpers_of_libraries_are_not_left_running():
     code = """
 import multiprocessing, sys, time
 from multiprocessing import shared_memory
-from tensorir.api.worker import undisturbed
+from tensorir.api.worker_state import undisturbed
 with undisturbed():
     block = shared_memory.SharedMemory(create=True, size=64)
     block.close()
