@@ -1,10 +1,10 @@
-"""Facts of a definition that rules decide by: its stages, their axes, reads and writes, and reuse of elements."""
+"""Facts of a definition that rules decide by: stages and pairs of them, axes, reads and writes, reuse of elements."""
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
@@ -247,3 +247,86 @@ class Graph(Shown):
     def is_output(self, nest: Nest) -> bool:
         """True if ``nest`` writes an output of the program."""
         return any(b in self.program.outputs for b in nest.writes)
+
+
+# --- pairs of stages
+
+MOST_PAIRS = 400
+"""Maximum number of horizontal pairs of a graph."""
+
+
+@dataclass(frozen=True, repr=False)
+class Pair(Shown):
+    """Two stages of a graph, ``first`` before ``second``.
+
+    kind: "vertical" (the second reads the first one's result) or "horizontal" (independent of each other)
+    """
+
+    kind: str
+    first: str
+    second: str
+
+    def __repr__(self) -> str:
+        return f"<{self.kind} pair {self.first}, {self.second}>"
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """Names of both stages: (first, second)."""
+        return self.first, self.second
+
+
+class Apart(Graph):
+    """A graph that hides all edges between stages, except inside a scatter, so that a rule claims each stage alone."""
+
+    def readers(self, nest: Nest) -> list[Nest]:
+        return [n for n in super().readers(nest) if set(n.writes) & set(nest.writes)]
+
+    def producers(self, nest: Nest) -> list[Nest]:
+        made = set(nest.writes)
+        return [n for b in made for n in self.writers[b] if n is not nest]
+
+    def is_output(self, nest: Nest) -> bool:
+        return True
+
+
+def pairs_of(graph: Graph) -> Iterator[Pair]:
+    """Candidate pairs: each producer with each of its consumers, then independent stages that read a common array or
+    have equally many cells.
+    """
+    made = [n for n in graph.nests.values() if n.kind == "scatter"]
+    fills = [n for n in graph.nests.values() if any(n is not x and set(n.writes) <= set(x.writes) for x in made)]
+    nests = [n for n in graph.nests.values() if n not in fills]  # a scatter has two stages
+    needed = {n.name: _needed(graph, n) for n in nests}
+    for n in nests:
+        for p in dict.fromkeys(graph.producers(n)):
+            if p in nests:
+                yield Pair("vertical", p.name, n.name)
+    found = 0
+    for at, b in enumerate(nests):
+        for a in nests[:at]:
+            if a.name not in needed[b.name] and found < MOST_PAIRS and (shared_inputs(a, b) or a.cells == b.cells):
+                found += 1
+                yield Pair("horizontal", a.name, b.name)
+
+
+def _needed(graph: Graph, nest: Nest) -> set[str]:
+    """Names of all stages that ``nest`` depends on, directly or not."""
+    found: set[str] = set()
+    queue = [nest]
+    while queue:
+        for p in graph.producers(queue.pop()):
+            if p.name not in found:
+                found.add(p.name)
+                queue.append(p)
+    return found
+
+
+def shared_inputs(a: Nest, b: Nest) -> tuple[Buffer, ...]:
+    """Arrays that both stages read."""
+    return tuple(x for x in a.reads if x in b.reads)
+
+
+def needed_elsewhere(graph: Graph, pair: Pair) -> bool:
+    """True if the first stage's result is an output or has readers other than the second stage."""
+    first = graph.nests[pair.first]
+    return graph.is_output(first) or any(r.name != pair.second for r in graph.readers(first))

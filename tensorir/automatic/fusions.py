@@ -8,8 +8,17 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar, overload
 
 from tensorir.automatic.counts import Counts, counts_of
-from tensorir.automatic.facts import Graph, Nest, bytes_of, vector_lanes, widest_bits
-from tensorir.automatic.pairs import Apart, Pair, cut_out, needed_elsewhere, pairs_of
+from tensorir.automatic.facts import (
+    Apart,
+    Graph,
+    Nest,
+    Pair,
+    bytes_of,
+    needed_elsewhere,
+    pairs_of,
+    vector_lanes,
+    widest_bits,
+)
 from tensorir.automatic.part import Config, Part
 from tensorir.automatic.plan import Refusal
 from tensorir.automatic.rules import RULES
@@ -20,10 +29,11 @@ from tensorir.errors.handles import Value
 from tensorir.errors.needs import need_choice, need_int, need_slice
 from tensorir.errors.shown import Shown
 from tensorir.expr.program import as_outputs
-from tensorir.expr.tensor import Tensor
+from tensorir.expr.reread import Reread
+from tensorir.expr.tensor import Compute, Tensor
 from tensorir.ir.dims import most
 from tensorir.ir.dtypes import DTYPES
-from tensorir.ir.tree import Axis, Binary, Const, Expr, Iter, Select, Stage, Store, Var
+from tensorir.ir.tree import Axis, Binary, Buffer, Const, Expr, Iter, Select, Stage, Store, Var
 from tensorir.ir.visit import find, uses, writes
 from tensorir.lower.pipeline import lower
 from tensorir.schedule.schedule import BaseSchedule
@@ -273,6 +283,37 @@ def _fusion(whole: BaseSchedule, pair: Pair, make: Callable[[Sequence[Tensor], T
     refused = {name: problem for name, problem in refused.items() if name not in named}
     told = tuple(dict.fromkeys(map(str, untaken)))
     return Fusion(*(pair.kind, pair.first, pair.second), named, refused, before, after, untaken=told, _made=made)
+
+
+def cut_out(graph: Graph, pair: Pair) -> tuple[Tensor, ...]:
+    """Outputs of a definition with only the two stages of a pair, under their own names; other stages' results become
+    placeholders.
+
+    The first stage's results are outputs too if other stages need them.
+    """
+    swap: dict[Buffer, Buffer] = {}
+    made: dict[str, tuple[Tensor, ...]] = {}
+    for name in pair.names:
+        op = _compute_of(graph, name)
+        for t in op.inputs:
+            if t.buffer not in swap and t.op is not None:
+                swap[t.buffer] = Tensor(_label(graph, t), t.shape, t.dtype).buffer
+        mine = Compute(name, op.axes, op.extents, tuple(map(Reread(swap), op.bodies)))
+        mine.outputs = made[name] = tuple(Tensor(_label(graph, t), t.shape, t.dtype, op=mine) for t in op.outputs)
+        swap |= {old.buffer: new.buffer for old, new in zip(op.outputs, mine.outputs, strict=True)}
+    kept = pair.kind == "horizontal" or needed_elsewhere(graph, pair)
+    return (*(made[pair.first] if kept else ()), *made[pair.second])
+
+
+def _compute_of(graph: Graph, name: str) -> Compute:
+    origin = next(b.origin for b in graph.nests[name].writes if b.origin is not None)  # a scan's state has none
+    assert origin.op is not None
+    return origin.op  # type: ignore[no-any-return]
+
+
+def _label(graph: Graph, t: Tensor) -> str:
+    """Name of tensor ``t``'s array in the program."""
+    return next((b.name for b in graph.writers if b.origin is t), t.name)
 
 
 # --- ways to fuse a pair
