@@ -32,6 +32,7 @@ from tensorir.lower.partition_loops import partition_loops
 from tensorir.lower.pipeline_loops import pipeline_loops
 from tensorir.lower.resolve_scopes import resolve_scopes
 from tensorir.lower.room import need_room
+from tensorir.lower.settle_copies import settle_copies
 from tensorir.lower.specialize_loops import specialize_loops
 from tensorir.lower.split_init import split_init
 from tensorir.lower.split_roles import split_roles
@@ -62,6 +63,7 @@ PASSES: list[Pass] = [
     expand_stages,
     flatten,
     vectorize,
+    settle_copies,
     hold_cells,
     fold_constants,
     end_loops,

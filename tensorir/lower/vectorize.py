@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+
 from tensorir.arith.access import comparison, even
 from tensorir.arith.affine import Arith, Linear, same
-from tensorir.arith.conditions import conjunction, conjuncts
-from tensorir.ir.build import SHIFTS, as_expr, as_int, binary, cast, const, select
+from tensorir.arith.conditions import conjuncts
+from tensorir.arith.reads import conditional
+from tensorir.ir.build import COMPARE, SHIFTS, as_expr, as_int, binary, cast, const, select
+from tensorir.ir.dims import span
 from tensorir.ir.dtypes import DTYPES, WIDENED, is_float
 from tensorir.ir.lanes import lanes_of
 from tensorir.ir.marks import Remark
@@ -39,7 +44,6 @@ from tensorir.ir.tree import (
 )  # fmt: skip
 from tensorir.ir.visit import Rewriter, find, sequence, substitute, uses, walk
 from tensorir.lower.form import bound_loops, each_nest, kernel_arith, lowering, rewrap
-from tensorir.lower.masks import NoMask, added_where, in_memory, mask, speculable
 from tensorir.lower.moves import carriers, moves
 from tensorir.lower.scan_lanes import InLanes, ending, scan_of
 from tensorir.target import Target
@@ -49,6 +53,7 @@ CONVERTED = (*sorted(WIDENED), "bool")
 one array to another as they are."""
 _PAIR_SCOPES = (Scope.WARP,)
 """Where 16-bit floats are pairs in registers as well, since instructions read them there."""
+_FAR_LANE = 1 << 30  # what a lane is compared with, at most: beyond the number of any lane
 
 
 class _Scalar(Exception):
@@ -70,9 +75,7 @@ def vectorize(program: Program, target: Target) -> Program:
         axes, body = bound_loops(nest)
         arith = kernel_arith(axes, body)
         raw = carriers(body) if target.family == "cuda" else set()
-        done = _vector_tiles(_Vectorize(arith, target, raw, _partly(body))(body), arith)
-        later = target.family == "cuda" and find(body, Store, lambda x: x.later)
-        return rewrap(axes, _Settle()(done) if later else done)
+        return rewrap(axes, _vector_tiles(_Vectorize(arith, target, raw, _partly(body))(body), arith))
 
     return each_nest(program, kernel)
 
@@ -208,7 +211,7 @@ class _Lanes:
             return self._store(s)
         if isinstance(s, Let) and not self.copies_only:
             if uses(s.value, {self.var}):
-                return self.stmt(in_memory(s, self.var, self.lanes))
+                return self.stmt(_in_memory(s, self.var, self.lanes))
             return s.replace(body=self.stmt(s.body))
         if isinstance(s, Alloc) and not self.copies_only:
             return s.replace(body=self.stmt(s.body))
@@ -221,7 +224,7 @@ class _Lanes:
         try:
             return If(self._same_for_all(s.cond), self.stmt(s.then))
         except _Scalar:
-            added = added_where(s.cond, s.then, self.var) if self.target.kind == "cpu" else None
+            added = _added_where(s.cond, s.then, self.var) if self.target.kind == "cpu" else None
             if added is None:
                 raise
             if (first := self._first_lanes(s.cond)) is not None:
@@ -438,11 +441,11 @@ class _Lanes:
         """A select over vectors: both sides are computed in all lanes and blended by a mask; raises _Scalar if
         computing the unselected side is unsafe.
         """
-        if e.dtype in CONVERTED or not (speculable(e.a, self.arith) and speculable(e.b, self.arith)):
+        if e.dtype in CONVERTED or not (_speculable(e.a, self.arith) and _speculable(e.b, self.arith)):
             raise _Scalar("one side of a choice may not be computed where the other is chosen")
         try:
-            chosen = mask(e.cond, self.var, self.lanes, self.arith, lambda x: self._wide(self.expr(x)))
-        except NoMask:
+            chosen = _mask(e.cond, self.var, self.lanes, self.arith, lambda x: self._wide(self.expr(x)))
+        except _NoMask:
             raise _Scalar("a condition has no form in vectors") from None
         return Select(chosen, self._wide(self.expr(e.a)), self._wide(self.expr(e.b)), e.dtype)
 
@@ -474,6 +477,96 @@ class _Lanes:
 
     def _wide(self, e: Expr) -> Expr:
         return e if lanes_of(e) > 1 else Broadcast(e, self.lanes, e.dtype)
+
+
+# --- masks
+
+
+class _NoMask(Exception):
+    """The condition cannot be expressed as a vector mask."""
+
+
+def _mask(cond: Expr, var: Var, lanes: int, arith: Arith, wide: Callable[[Expr], Expr]) -> Expr:
+    """Vector of booleans: ``cond`` in each lane of ``var``. wide: function that broadcasts a value to all lanes"""
+
+    @once
+    def masked(cond: Expr) -> Expr:
+        if not uses(cond, {var}):
+            return Broadcast(cond, lanes, "bool")
+        match cond:
+            case Binary(op="and" | "or"):
+                return Binary(cond.op, masked(cond.a), masked(cond.b), "bool")
+            case Unary(op="not"):
+                return Unary("not", masked(cond.a), "bool")
+            case Binary() if cond.op in COMPARE and cond.a.dtype == "index":
+                return _of_places(cond, var, lanes, arith)
+            case Binary() if cond.op in COMPARE and cond.a.dtype != "bool":
+                return Binary(cond.op, wide(cond.a), wide(cond.b), "bool")
+        raise _NoMask
+
+    return masked(cond)
+
+
+def _of_places(cond: Binary, var: Var, lanes: int, arith: Arith) -> Binary:
+    """Vector comparison of indices: ``step * lane`` against a scalar common to all lanes; raises NoMask if not
+    affine.
+    """
+    found = comparison(cond, var, arith)
+    if found is None or abs(found[0]) * lanes >= _FAR_LANE:
+        raise _NoMask
+    step, rest = found
+    bound = binary("max", binary("min", rest.times(-1).expr(), const(_FAR_LANE)), const(-_FAR_LANE))
+    places = Pack(tuple(const(step * k, "int32") for k in range(lanes)), "int32")
+    return Binary(cond.op, places, Broadcast(cast(arith.simplify(bound), "int32"), lanes, "int32"), "bool")
+
+
+def _speculable(e: Expr, arith: Arith) -> bool:
+    """True if computing ``e`` where its value is unused is safe: all reads are in range, nothing traps."""
+    for load, conditions in conditional(e, Load):
+        low, high = (arith.child(assume=conditions) if conditions else arith).range(load.index[0])
+        if not (low >= 0 and high < math.prod(span(n)[0] for n in load.buffer.shape)):
+            return False
+    return not find(e, Binary, lambda x: x.op in ("//", "%") and x.dtype != "index" and DTYPES[x.dtype].kind in "iu")
+
+
+def _in_memory(s: Let, var: Var, lanes: int) -> Stmt:
+    """A per-lane Let as a register array with one element per lane."""
+    buffer = Buffer(s.var.name, (as_expr(lanes),), s.var.dtype, Scope.REGISTER)
+    kept = Load(buffer, (var,), s.var.dtype)
+    return Alloc(buffer, Seq((Store(buffer, (var,), s.value), substitute(s.body, {s.var: kept}))))
+
+
+def _added_where(cond: Expr, body: Stmt, var: Var) -> Store | None:
+    """``if (cond) r = r + a * b`` as ``r = r + (cond ? a : 0) * (cond ? b : 0)``, where lanes of ``var`` decide; None
+    for other statements.
+
+    All that is read has the condition: it may not be there where the condition does not hold.
+    """
+    if not isinstance(body, Store) or body.buffer.scope is not Scope.REGISTER or body.adds:
+        return None
+    value = body.value
+    if not isinstance(value, Binary) or value.op != "+" or not isinstance(value.a, Load):
+        return None
+    if value.a.buffer is not body.buffer or not same(value.a.index[0], body.index[0]) or not uses(value.b, {var}):
+        return None
+    term = _zero_unless(cond, value.b)
+    return None if term is None else body.replace(value=value.replace(b=term))
+
+
+def _zero_unless(cond: Expr, e: Expr) -> Expr | None:
+    """Product ``e`` of loads, each load replaced by ``cond ? load : 0``; None for other expressions."""
+    if isinstance(e, Load):
+        return select(cond, e, const(0, e.dtype))
+    if isinstance(e, Cast) and e.dtype != "bool":
+        a = _zero_unless(cond, e.a)
+        return None if a is None else e.replace(a=a)
+    if isinstance(e, Binary) and e.op == "*":
+        a, b = _zero_unless(cond, e.a), _zero_unless(cond, e.b)
+        return None if a is None or b is None else e.replace(a=a, b=b)
+    return None
+
+
+# --- loads ahead
 
 
 class _Ahead(Rewriter):
@@ -562,38 +655,6 @@ def _vector_tiles(body: Stmt, arith: Arith) -> Stmt:
     return _Tiles(swap, arith)(body) if swap else body
 
 
-class _Settle(Rewriter):
-    """Rewriter: make asynchronous stores synchronous if the hardware cannot copy their size or source
-    asynchronously.
-    """
-
-    def on_Store(self, n: Store) -> Store:
-        if not n.later:
-            return n
-        size = DTYPES[n.buffer.dtype].bits // 8 * (n.index[0].lanes if isinstance(n.index[0], Ramp) else 1)
-        source = n.value.a if isinstance(n.value, Select) else n.value
-        near = n.buffer.scope is Scope.SHARED and isinstance(source, Load) and source.buffer.scope is Scope.GLOBAL
-        rest = n.value.b if isinstance(n.value, Select) else None
-        blank = rest is None or _as_it_is(rest if isinstance(rest, Broadcast) else Broadcast(rest, 1, rest.dtype))
-        able = moves(n) and near and blank and size in (4, 8, 16)
-        if able and isinstance(n.value, Select) and isinstance(source, Load) and find(source, Load)[1:]:
-            n = n.replace(value=n.value.replace(a=_Addressed(n.value.cond, source)(source)))
-        return n if able else n.replace(later=False)
-
-
-class _Addressed(Rewriter):
-    """Rewriter for a conditional copy whose address is always computed: loads inside the address are guarded."""
-
-    def __init__(self, cond: Expr, source: Load) -> None:
-        self.cond, self.source = cond, source
-
-    def on_Load(self, n: Load) -> Expr:
-        if n is self.source:
-            return self.children(n)
-        guards = [c for c in conjuncts(self.cond) if not any(same(x, n) for x in find(c, Load))]
-        return select(conjunction(guards), n, const(0, n.dtype))
-
-
 class _Tiles(Rewriter):
     def __init__(self, swap: dict[Buffer, Buffer], arith: Arith) -> None:
         self.swap, self.arith = swap, arith
@@ -619,7 +680,7 @@ class _Tiles(Rewriter):
         return n.replace(buffer=self.swap.get(n.buffer, n.buffer))
 
 
-# Vectors whose first lane is the last one in memory.
+# --- vectors whose first lane is the last one in memory
 
 
 def backwards(i: Expr, var: Var, lanes: int, arith: Arith) -> Ramp | None:

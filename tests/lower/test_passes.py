@@ -14,6 +14,7 @@ from tensorir.check.verdict import check
 from tensorir.errors import TensorIRError
 from tensorir.interp.numbers import Field
 from tensorir.ir.build import binary, const
+from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.marks import Partition, Pipelined, Versions
 from tensorir.ir.tree import (
     THREADS,
@@ -24,6 +25,7 @@ from tensorir.ir.tree import (
     Kind,
     Load,
     Loop,
+    Ramp,
     Scope,
     Seq,
     Stage,
@@ -34,6 +36,7 @@ from tensorir.ir.visit import Rewriter, find, reads, uses, walk, writes
 from tensorir.lower import pipeline
 from tensorir.lower.form import bound_loops, lowering, nests
 from tensorir.lower.kernel import module_of
+from tensorir.lower.moves import moves
 from tensorir.schedule.analysis import across, in_loops
 
 EXAMPLES = (
@@ -130,6 +133,14 @@ def guarded(loop):
     return any(constant_end(c, loop.var, Arith()) is not None for c in conds)
 
 
+def copied_so(store):
+    """Whether cp.async has such a copy."""
+    lanes = store.index[0].lanes if isinstance(store.index[0], Ramp) else 1
+    return (
+        moves(store) and store.buffer.scope is Scope.SHARED and DTYPES[store.buffer.dtype].bits * lanes in (32, 64, 128)
+    )
+
+
 PROMISES = {
     "resolve_scopes": resolved,
     "combine_threads": combined,
@@ -152,6 +163,7 @@ PROMISES = {
     "expand_stages": lambda p: not find(p.body, Stage) and not find(p.body, Loop, ends_inside),
     "flatten": flat,
     "vectorize": lambda p: Kind.VECTOR not in kinds(p),
+    "settle_copies": lambda p: all(map(copied_so, find(p.body, Store, lambda x: x.later))),
     "hold_cells": lambda p: True,  # tests/lower/test_hold_cells.py
     "fold_constants": lambda p: True,  # tests/lower/test_fold_constants.py: it changes no form that others rely on
     "end_loops": lambda p: not find(p.body, Loop, guarded),
