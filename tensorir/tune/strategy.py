@@ -1,36 +1,435 @@
-"""Creates search strategies by name; wrappers for searches run in time slices.
+"""Search strategies by name, and Bayesian optimization, the default one.
 
 A strategy proposes rows of a pool (``ask``), which are measured elsewhere, and receives their seconds (``tell``).
+``Kept`` and ``Given`` are strategies for searches that are run in time slices.
 """
 
 from __future__ import annotations
 
+import math
 import warnings
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from tensorir.errors import DeclarationError, refuse
 from tensorir.errors.needs import shown
 from tensorir.errors.spelling import nearest
 from tensorir.tune.baseline import Climber, Evolution, GridSearch, PoolSearch, RandomSearch, Replay
-from tensorir.tune.bayes import Bayes
-from tensorir.tune.gp import absent
+from tensorir.tune.gp import SURROGATE, Hyperparameters, absent, missing, one_thread
 from tensorir.tune.interfaces import Strategy
-from tensorir.tune.pool import HasRows, Pool
+from tensorir.tune.model import Guided, Hyper, Model, Points, Results, Trend, measured, response, standard
+from tensorir.tune.pool import Config, Features, Floats, HasRows, Ints, Pool
 
-__all__ = [
-    "STRATEGIES",
-    "Bayes",
-    "Climber",
-    "Evolution",
-    "GridSearch",
-    "Pool",
-    "PoolSearch",
-    "RandomSearch",
-    "Replay",
-    "Strategy",
-    "make",
-]
+LEAST_GAIN = 1e-3
+"""In log seconds: where a model expects less of every candidate, random rows are measured alternately with its own."""
+LIKELY_SHARE = 0.9
+"""There its own are among those whose chance to run is not less than this share of the best chance."""
+FEW_RESULTS, DRAWN_ROWS = 5, 16
+"""Successes, and rows drawn: where most fail and fewer ran, a model proposes the ends of the space, least known and
+rarely good; so it chooses among some that are drawn."""
+MAX_MODEL_WORK = 3_000_000
+"""Candidates times results that a model is made for, at most: a tenth of a second."""
+LEAST_CANDIDATES = 2000
+HEDGED_FROM = 16
+"""Results from which a search that a space's model leads fits every other surrogate without it."""
+MAX_TWO_KNOB_CHANGES = 100
+"""Changes of two knobs that are looked at around each of the fastest rows at each fit, of a space that is sampled."""
+
+
+class Bayes(PoolSearch):
+    """scikit-optimize's Gaussian process and expected improvement, over exactly the rows that may be measured.
+
+    Its own loop samples the bounding box and is, on constrained spaces, worse than random; so the loop is
+    ours: a start that spreads over the pool, then the row of greatest expected improvement, every fourth time
+    a random unseen neighbour of the best row (costs little on smooth spaces, rescues rugged ones).
+
+    features:  optional numbers for each configuration (threads, bytes of shared memory, …) as further inputs
+               of the model, those of the space (``Space.features``) when None; every second fit goes without
+               them, because they help early and can mislead late
+    A space with a model of its own (``Space.expecting``) is led by it while what is measured agrees (``Guide``): the
+    first rows are the fastest that differ in modelled time, its seconds are the trend of the process, and what it takes
+    for hopeless comes last. Rows from anywhere, ever rarer, show whether it agrees. Once contradicted it is a feature
+    where no others are given.
+    counts:    how many rows came from the start, the model, the local moves and from anywhere
+    """
+
+    name = "bayes"
+    guided = True
+    surrogate = SURROGATE
+    INITIAL = 7
+    LED = 3  # first rows in the order of a model, before its process chooses: more of the same say little
+    TESTED = 5  # results after which a row from anywhere first shows whether the model agrees
+    LOCAL_EVERY = 4
+    LOCAL_AROUND = 3  # best rows that have their neighbours tried, in order
+    REFIT_EVERY = 8
+    CANDIDATES = 20_000  # of larger pools, a fresh sample at each fit
+    ELSEWHERE = 6  # rows of the start that are what was fast elsewhere; the others show whether it is so here
+    VIEWS = 6  # models that must agree that nothing is to be expected any more
+    SPREAD_AMONG = 1000  # maximin over a sample: the extremes of the whole pool are its worst configurations
+
+    def __init__(
+        self,
+        space: Pool | HasRows,
+        *,
+        seed: int = 0,
+        budget: int | None = None,
+        features: Features | None = None,
+        priors: Sequence[Results] = (),
+    ) -> None:
+        if reason := absent():
+            message = f"the Bayesian search needs scikit-optimize, which cannot be imported ({reason})"
+            hint = "pip install scikit-optimize, or the search 'climb'"
+            raise refuse(DeclarationError, "tune.skopt-missing", message, hint=hint)
+        super().__init__(space, seed=seed, budget=budget, priors=priors)
+        self.counts = {"initial": 0, "model": 0, "local": 0, "random": 0}
+        self._elsewhere = Priors(self.pool, self.priors)
+        if len(self._elsewhere):
+            self.counts["elsewhere"] = 0
+        self._initial = self.INITIAL if budget is None else max(2, min(self.INITIAL, budget // 3))
+        self._pending: list[int] = []
+        self._steps = 0
+        self._model: Model | None = None
+        self._was_led = False
+        features = features or self.pool.features
+        if features is None and self.pool.expected_s is not None:
+            features = self._expected
+        points = [Points(self.pool, features), Points(self.pool)] if features else [Points(self.pool)]
+        # alternate between using and ignoring what may mislead: features, and what is known from elsewhere
+        known = (True, False) if len(self._elsewhere) else (False,)
+        self._views = [(p, with_trend) for with_trend in known for p in points]
+        self._hyper: dict[tuple[bool, int], Hyper] = {}
+        self._unaided = [Points(self.pool, self.pool.features), Points(self.pool)][self.pool.features is None :]
+        self._fits = self._doubts = self._followed = 0
+        self._test_at = self.TESTED  # results with which the space's model is tested next
+        self._gains: deque[float] = deque(maxlen=self.VIEWS)
+        self._missing: str | None = None  # why there is no model; None until somebody has looked
+
+    def load(self) -> bool:
+        """Import scikit-optimize unless done, which may take seconds; True if it is available.
+
+        Without it, the search continues by hill climbing, after one warning.
+        """
+        if self._missing is None:
+            self._missing = missing()
+            if self._missing:
+                message = f"scikit-optimize cannot be imported ({self._missing}); searching without a model"
+                warnings.warn(message, stacklevel=2)
+        return not self._missing
+
+    @property
+    def expected_gain(self) -> float | None:
+        """Relative improvement of the best time expected from the next trial: the largest expectation of the last
+        ``VIEWS`` models; None before as many.
+        """
+        return max(self._gains) if len(self._gains) == self.VIEWS else None
+
+    def tell(self, row: int, seconds: float | None) -> None:
+        """Record the time of a row, None if it failed; a second call replaces the first."""
+        super().tell(row, seconds)
+        if row in self._pending:
+            self._pending.remove(row)
+
+    def forget(self, row: int) -> None:
+        """Mark a proposed row as unmeasured, so that it may be proposed again."""
+        super().forget(row)
+        if row in self._pending:
+            self._pending.remove(row)
+
+    def _expected(self, config: Config) -> list[float]:
+        assert self.pool.expected_s is not None
+        return [math.log(max(self.pool.expected_s(config), 1e-12))]
+
+    def _next(self) -> int:
+        row, kind = self._propose()
+        self.counts[kind] += 1
+        self._pending.append(row)
+        return row
+
+    def _propose(self) -> tuple[int, str]:
+        ok = sum(t is not None for t in self.results.values())
+        known = len(self.results) + len(self._pending)
+        if known < min(self.ELSEWHERE, self._initial) and len(self._elsewhere) and self.load():
+            turn = self.counts["elsewhere"]
+            return self._elsewhere.start(turn, np.flatnonzero(self._seen), self._some_unseen()), "elsewhere"
+        led = self._led()
+        if led and (row := self._ordered(known)) is not None:
+            return row, "initial"
+        if not led and known - self._followed < self._initial:
+            return self._spread(), "initial"
+        few = 1 if led else max(2, min(5, self._initial // 2) if known < 2 * self._initial else 2)
+        if ok < few:  # most of the spread-out start failed: its extremes are what fails, so look elsewhere
+            return self._random_unseen(), "initial"
+        self._steps += 1
+        modelled = self.load()
+        if (self._steps % self.LOCAL_EVERY == 0 or not modelled) and (row := self._local()) is not None:
+            return row, "local"
+        return self._improving() if modelled else (self._random_unseen(), "initial")
+
+    def _led(self) -> bool:
+        """True if the space's model leads the search: it distinguishes rows and is not contradicted."""
+        return self._guide is not None and self._guide.agrees and not self._guide.blind
+
+    def _ordered(self, known: int) -> int | None:
+        """For the first trials, the unseen row that the space's model predicts to be fastest; later None, or now and
+        then a random row to test the model.
+
+        known: number of results so far
+        """
+        assert self._guide is not None
+        if known < self.LED:
+            row = self._guide.distinct(self._seen, self._rng)
+            self._followed += row is not None
+            return row
+        if known < self._test_at:
+            return None
+        self._test_at = 2 * known
+        return int(self._rng.choice(self._hopeful(np.flatnonzero(~self._seen))))
+
+    def _spread(self) -> int:
+        """The unseen row farthest from all seen ones (maximin; Johnson, Moore, Ylvisaker 1990); a random one if knobs
+        are conditional.
+
+        With conditional knobs, a branch with few knobs has as many extremes as one with many, and maximin would settle
+        in it (60 landscapes of three branches: the best branch's optimum was found within 50 trials by 26 searches with
+        random starts, and by 16 with maximin).
+        """
+        unseen = self._hopeful(np.flatnonzero(~self._seen))
+        if self._left == len(self.pool) or self.pool.conditional:
+            return int(self._rng.choice(unseen))
+        if len(unseen) > self.SPREAD_AMONG:
+            unseen = self._rng.choice(unseen, self.SPREAD_AMONG, replace=False)
+        here, seen = self.pool.points(unseen), self.pool.points(np.flatnonzero(self._seen))
+        nearest = ((here[:, None, :] - seen[None]) ** 2).sum(axis=2).min(axis=1)
+        return int(unseen[np.argmax(nearest)])
+
+    def _local(self) -> int | None:
+        for best in self._fastest(self.LOCAL_AROUND):
+            near = self._neighbours(best)
+            near = self._hopeful(near[~self._seen[near]])
+            if len(near):
+                chance = np.ones(len(near)) if self._model is None else self._model.chances(self.results, near)
+                return int(self._rng.choice(near, p=chance / chance.sum()))
+        return None
+
+    def _improving(self) -> tuple[int, str]:
+        """(row of greatest expected improvement, reason), ties at random.
+
+        Where next to nothing is expected it is a random row every other time: a model that is sure of its valley knows
+        of no other, but may be wrong about how flat it is.
+        """
+        with one_thread():
+            model = self._current()
+            free = np.flatnonzero(~self._seen[model.candidates])
+            hopeful = np.isin(model.candidates[free], self._hopeful(model.candidates[free]))
+            free = free[hopeful] if hopeful.any() else free
+            ran = sum(t is not None for t in self.results.values())
+            if len(free) > DRAWN_ROWS and ran < min(FEW_RESULTS, len(self.results) / 2):
+                free = self._rng.choice(free, DRAWN_ROWS, replace=False)
+            gain, chance = model.improvement(self.results, self._pending, free)
+            likely = gain * chance
+            self._gains.append(float(likely.max()))
+            if likely.max() < LEAST_GAIN * chance.max():
+                self._doubts += 1
+                if self._doubts % 2 == 0:
+                    return self._anywhere(model), "random"
+                likely = np.where(
+                    chance >= LIKELY_SHARE * chance.max(), gain, 0.0
+                )  # what little there is, where it may run
+        return int(model.candidates[free[self._rng.choice(np.flatnonzero(likely >= likely.max()))]]), "model"
+
+    def _anywhere(self, model: Model) -> int:
+        """A random unseen row, weighted by its predicted probability to run."""
+        rows = self._some_unseen()
+        chance = model.chances(self.results, rows)
+        return int(self._rng.choice(rows, p=chance / chance.sum()))
+
+    def _current(self) -> Model:
+        model, led = self._model, self._led()
+        # fits cost the cube of the number of results; from 50 on they become rarer
+        more = max(self.REFIT_EVERY, model.fitted // 10) if model is not None else 0
+        if led and len(self.results) <= self.REFIT_EVERY:
+            more = 1
+        current = model is not None and self._was_led == led and len(self.results) < model.fitted + more
+        if model is not None and current and not self._seen[model.candidates].all():
+            return model
+        # also a model that agrees may mislead in the end: every other fit of many results goes without it
+        lead = led and (len(self.results) <= HEDGED_FROM or self._fits % 2 == 0)
+        turn = self._fits // (2 if led else 1) % (len(self._unaided) if lead else len(self._views))
+        self._fits += 1
+        trend: Trend | None
+        if lead:
+            assert self._guide is not None
+            points, trend = self._unaided[turn], self._guide.trend(self.results)
+        else:
+            points, with_trend = self._views[turn]
+            trend = self._elsewhere.trend(self.results) if with_trend else None
+        if (lead, turn) not in self._hyper:
+            self._hyper[lead, turn] = Hyper(points([self._fastest(1)[0]]).shape[1])
+        hyper = self._hyper[lead, turn]
+        kind = Guided if lead else Model
+        self._model, self._was_led = kind(self.pool, points, self._candidates(), hyper, self.results, trend), led
+        return self._model
+
+    def _candidates(self) -> Ints:
+        """Rows that the model evaluates: the whole pool, or a subset in large pools with many results."""
+        most = min(self.CANDIDATES, max(LEAST_CANDIDATES, MAX_MODEL_WORK // max(1, len(self.results))))
+        if len(self.pool) <= most and not self.pool.partial:
+            return np.arange(len(self.pool))
+        fastest = self._fastest(self.LOCAL_AROUND)
+        near = np.concatenate([self._neighbours(row, pairs=MAX_TWO_KNOB_CHANGES) for row in fastest] or [np.arange(0)])
+        near = np.concatenate([near, np.arange(len(self.pool) - self.pool.added, len(self.pool))[-most // 2 :]])
+        near = np.unique(near[~self._seen[near]])
+        return np.unique(np.concatenate([self._some_unseen(max(1, most - len(near))), near]))
+
+    def _some_unseen(self, most: int | None = None) -> Ints:
+        most = self.CANDIDATES if most is None else most
+        unseen = self._hopeful(np.flatnonzero(~self._seen))
+        return unseen if len(unseen) <= most else self._rng.choice(unseen, most, replace=False)
+
+
+# What measurements elsewhere say about a pool: earlier logs of other devices and shapes, as a hedged prior.
+
+LEAST_ROWS = 8
+"""Fewer times than that say nothing about a space."""
+MOST_ROWS = 150
+"""Times of a table that are taken: more of them make one surer than devices are alike."""
+FASTEST_ROWS = 10
+"""Of these, so many are the fastest; the others are any."""
+SHORTLIST_SHARE = 0.004
+"""The share of the pool, by expectation, among which a start looks for rows that differ."""
+AGREEMENT_ROWS = 8
+"""Measured rows after which an expectation must agree with them to be kept."""
+LEAST_CORRELATION = 0.2
+"""Correlation of expected and measured below which a prior misleads."""
+SAME_SPREAD = 4.0
+"""So many results is it worth, a priori, that times spread here as they do elsewhere."""
+AT_ONCE = 20_000
+"""Rows of a pool that are evaluated together; those of a larger pool only when they are asked for."""
+
+
+class Expectation:
+    """Predicted times of any row from one table of times, in units comparable between tables (lower is faster).
+
+    Mean of a Gaussian process fitted to ``MOST_ROWS`` of the times (``model.response``), centred and scaled; smoothed
+    for measured rows as well, since deviations may not recur on this device.
+
+    table: {row: seconds, None if failed} from another device or shape
+    """
+
+    def __init__(self, pool: Pool, table: Results) -> None:
+        table = some_of(table)
+        y = standard(response(list(table.values())))
+        self._pool, self._points = pool, pool.points(list(table))
+        self._kernel, noise = Hyperparameters(self._points.shape[1]).fit(self._points, y)
+        covariance = self._kernel(self._points) + noise * np.eye(len(y))
+        self._weights = np.linalg.solve(covariance, y)
+        self._all = self._at(np.arange(len(pool))) if len(pool) <= AT_ONCE else None
+
+    def __call__(self, rows: npt.ArrayLike) -> Floats:
+        some = np.asarray(rows, dtype=np.int64)
+        if self._all is None or len(self._all) < len(self._pool):  # the pool is large, or has got rows since
+            return self._at(some)
+        found: Floats = self._all[some]
+        return found
+
+    def _at(self, rows: Ints) -> Floats:
+        out = np.empty(len(rows))
+        for low in range(0, len(rows), AT_ONCE):
+            part = rows[low : low + AT_ONCE]
+            out[low : low + AT_ONCE] = self._kernel(self._pool.points(part), self._points) @ self._weights
+        return out
+
+
+def some_of(table: Results) -> Results:
+    """A fixed subset of ``MOST_ROWS`` entries of a table: the fastest few and a sample of the rest."""
+    if len(table) <= MOST_ROWS:
+        return table
+    ranked = sorted(table, key=lambda row: (table[row] is None, table[row] or 0.0, row))
+    others = np.random.default_rng(0).choice(ranked[FASTEST_ROWS:], MOST_ROWS - FASTEST_ROWS, replace=False)
+    return {row: table[row] for row in [*ranked[:FASTEST_ROWS], *map(int, others)]}
+
+
+class Priors:
+    """Predicted times of a pool's rows from several tables."""
+
+    def __init__(self, pool: Pool, tables: Sequence[Results]) -> None:
+        self.pool = pool
+        self._usable = [t for t in tables if sum(s is not None for s in t.values()) >= LEAST_ROWS]
+
+    @cached_property
+    def expected(self) -> list[Expectation]:
+        """One Expectation per table, fitted on first use (imports scikit-optimize)."""
+        with one_thread():
+            return [Expectation(self.pool, table) for table in self._usable]
+
+    def __len__(self) -> int:
+        return len(self._usable)
+
+    def start(self, turn: int, seen: Ints, allowed: Ints) -> int:
+        """A row to measure early: the best of each table in round-robin order, then one of the best that differs from
+        those seen.
+
+        turn:    number of rows proposed this way
+        seen:    all rows proposed so far
+        allowed: candidate rows, at least one
+        """
+        each = np.stack([expected(allowed) for expected in self.expected])
+        table = turn % (len(self) + 1)
+        if table < len(self):
+            return int(allowed[np.argmin(each[table])])
+        mean = each.mean(axis=0)
+        count = min(len(allowed), max(10, round(SHORTLIST_SHARE * len(allowed))))
+        short = allowed[np.argpartition(mean, count - 1)[:count]]
+        here, there = self.pool.points(short), self.pool.points(seen)
+        nearest = ((here[:, None, :] - there[None]) ** 2).sum(axis=2).min(axis=1)
+        return int(short[np.argmax(nearest)])
+
+    def trend(self, results: Results) -> Trend | None:
+        """Function from rows to predicted ``response(results)``; None if no table correlates with the results.
+
+        A mean over tables, weighted by squared correlation, scaled to the results.
+        """
+        timed = measured(results)
+        if not len(self) or len(timed) < 2:
+            return None
+        rows = np.fromiter(timed, dtype=np.int64)
+        y = response(list(timed.values()))
+        weights = np.ones(len(self))
+        if len(rows) >= AGREEMENT_ROWS:
+            agreement = np.array([_agreement(expected(rows), y) for expected in self.expected])
+            weights = np.where(agreement >= LEAST_CORRELATION, agreement**2, 0.0)
+        if not weights.any():
+            return None
+
+        def base(some: npt.ArrayLike) -> Floats:
+            return np.asarray(np.average([e(some) for e in self.expected], axis=0, weights=weights))
+
+        there = base(rows)
+        slope = _slope(there, y)
+        offset = float(y.mean()) - slope * float(there.mean())
+        return lambda some: slope * base(some) + offset
+
+
+def _slope(expected: Floats, y: Floats) -> float:
+    """Scale factor in [0, 2] that matches the spread of an expectation to the results ``y``."""
+    spread, scale = float(expected.std()) or 1.0, float(y.std()) or 1.0
+    together = float((expected - expected.mean()) @ (y - y.mean())) / (spread * scale)
+    found = (together + SAME_SPREAD) / (len(y) + SAME_SPREAD)
+    return min(2.0, max(0.0, found)) * scale / spread
+
+
+def _agreement(expected: Floats, y: Floats) -> float:
+    if expected.std() == 0 or y.std() == 0:
+        return 0.0
+    return float(np.corrcoef(expected, y)[0, 1])
+
+
+# --- by name
 
 STRATEGIES: dict[str, type[PoolSearch]] = {
     "bayes": Bayes,

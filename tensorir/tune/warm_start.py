@@ -26,7 +26,7 @@ def tables(
     spaces:   {template: space to measure}; configurations illegal in it are omitted
 
     The largest tables are returned. The search tests their predictions against its measurements
-    (``tensorir.tune.bayes``).
+    (``tensorir.tune.strategy``).
     """
     found: dict[str, dict[str, dict[int, float | None]]] = defaultdict(lambda: defaultdict(dict))
     accept = by_run(identity.accepts)

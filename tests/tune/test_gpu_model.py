@@ -8,10 +8,11 @@ import pytest
 
 import tensorir as tir
 from tensorir.target import Target
+from tensorir.tune.baseline import Climber, RandomSearch
 from tensorir.tune.gpu_devices import GPUS, gpu_of
 from tensorir.tune.gpu_model import MatrixProduct, Tiles, dram_bytes, explain, resident, seconds, spilling
 from tensorir.tune.pool import HOPELESS_RATIO, PROMISING_RATIO, Pool
-from tensorir.tune.strategy import Bayes, Climber, RandomSearch
+from tensorir.tune.strategy import Bayes
 
 H100 = GPUS["H100"][1]
 A100 = GPUS["A100"][1]

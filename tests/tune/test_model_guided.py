@@ -10,8 +10,8 @@ import pytest
 
 import tensorir as tir
 from tensorir.tune.baseline import Climber, Guide, concordance
-from tensorir.tune.bayes import Bayes
 from tensorir.tune.pool import Pool
+from tensorir.tune.strategy import Bayes
 
 TILES = [1, 2, 4, 8, 16, 32]
 

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from records import ME
 from searching import search
 
-from tensorir.tune import bayes, gp, model
-from tensorir.tune.bayes import Expectation, some_of
+from tensorir.tune import gp, model, strategy
+from tensorir.tune.baseline import Climber
 from tensorir.tune.gp import Hyperparameters, Posterior
 from tensorir.tune.model import Hyper, Model, Points
 from tensorir.tune.pool import Pool, encode
 from tensorir.tune.space import Space
-from tensorir.tune.strategy import Bayes, Climber, make
+from tensorir.tune.strategy import Bayes, Expectation, make, some_of
 
 POWERS = [1, 2, 4, 8, 16, 32]
 
@@ -109,7 +109,7 @@ def test_a_model_of_few_results_among_failures_does_not_go_to_the_ends() -> None
         for _ in range(40):
             before, ran = found.counts["model"], sum(t is not None for t in found.results.values())
             (row,) = found.ask()
-            if found.counts["model"] > before and ran < bayes.FEW_RESULTS:
+            if found.counts["model"] > before and ran < strategy.FEW_RESULTS:
                 asked.append(found.pool.rows[row])
             found.tell(row, 1e-3 * (2 + rng.random()) if rng.random() < 0.1 else None)
     ends = np.isin(np.array(asked), [0, len(powers) - 1]).mean()
@@ -208,9 +208,9 @@ def test_a_fit_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
             super().__init__(pool, points, candidates, hyper, results, trend)
 
     monkeypatch.setattr(gp.Hyperparameters, "_maximise", counted)
-    monkeypatch.setattr(bayes, "Model", Watched)
-    monkeypatch.setattr(bayes, "MAX_MODEL_WORK", 20_000)
-    monkeypatch.setattr(bayes, "LEAST_CANDIDATES", 100)
+    monkeypatch.setattr(strategy, "Model", Watched)
+    monkeypatch.setattr(strategy, "MAX_MODEL_WORK", 20_000)
+    monkeypatch.setattr(strategy, "LEAST_CANDIDATES", 100)
     s = Space(**{f"k{n}": POWERS for n in range(4)})
     found = Bayes(s, seed=0)
     for row in range(0, 1296, 8):
@@ -231,8 +231,8 @@ def test_a_table_is_thinned_and_smoothed() -> None:
     smooth = {row: math.exp(sum(pool.rows[row]) / 5) for row in range(216)}
     table = {row: t * math.exp(0.3 * rng.standard_normal()) for row, t in smooth.items()}
     kept = some_of(table)
-    assert len(kept) == bayes.MOST_ROWS == len(set(kept)) and kept.items() <= table.items()
-    assert sorted(table, key=table.__getitem__)[: bayes.FASTEST_ROWS] == list(kept)[: bayes.FASTEST_ROWS]
+    assert len(kept) == strategy.MOST_ROWS == len(set(kept)) and kept.items() <= table.items()
+    assert sorted(table, key=table.__getitem__)[: strategy.FASTEST_ROWS] == list(kept)[: strategy.FASTEST_ROWS]
     expected = Expectation(pool, table)(np.arange(216))
     true = np.log(list(smooth.values()))
     seen = np.log(list(table.values()))

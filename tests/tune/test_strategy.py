@@ -14,13 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tensorir.errors import DeclarationError
-from tensorir.tune import bayes
-from tensorir.tune.bayes import Priors
+from tensorir.tune import strategy
+from tensorir.tune.baseline import Climber, GridSearch, RandomSearch
 from tensorir.tune.gp import Hyperparameters, Posterior, one_thread
 from tensorir.tune.model import Hyper, Model, Points, measured, response
 from tensorir.tune.pool import Pool, encode
 from tensorir.tune.space import Space
-from tensorir.tune.strategy import STRATEGIES, Bayes, Climber, GridSearch, RandomSearch, make
+from tensorir.tune.strategy import STRATEGIES, Bayes, Priors, make
 
 ALL = sorted(set(STRATEGIES) - {"replay"})  # replay proposes what other logs know, and nothing else
 SIZES = [1, 2, 4, 8, 16, 32]
@@ -289,7 +289,7 @@ def test_too_few_times_say_nothing() -> None:
 
 def test_expectations_of_a_large_pool_are_made_when_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     small = Priors(Pool.of(space()), [elsewhere(space(), rows=60)])
-    monkeypatch.setattr(bayes, "AT_ONCE", 7)
+    monkeypatch.setattr(strategy, "AT_ONCE", 7)
     large = Priors(Pool.of(space()), [elsewhere(space(), rows=60)])
     rows = np.arange(0, len(large.pool), 5)
     np.testing.assert_allclose(large.expected[0](rows), small.expected[0](rows), rtol=1e-12)
@@ -480,7 +480,7 @@ def test_without_skopt_the_class_itself_is_refused() -> None:
 
 
 def test_a_broken_skopt_is_searched_without(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bayes, "missing", lambda: "AttributeError: np.int")
+    monkeypatch.setattr(strategy, "missing", lambda: "AttributeError: np.int")
     search = make("bayes", space(), seed=0)
     with pytest.warns(UserWarning, match=r"np\.int") as caught:
         play(search, 40)
@@ -490,7 +490,7 @@ def test_a_broken_skopt_is_searched_without(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_skopt_is_imported_when_the_model_is_first_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     looks: list[int] = []
-    monkeypatch.setattr(bayes, "missing", lambda: looks.append(1) or "")
+    monkeypatch.setattr(strategy, "missing", lambda: looks.append(1) or "")
     search = make("bayes", space(), seed=0)
     play(search, search.INITIAL)
     assert not looks and search.counts["model"] == 0
