@@ -287,9 +287,8 @@ def _walker(a: Access, d: int, depth: int, wanted: Side, arith: Arith) -> Loop |
     """
     form = arith.linear(in_loops(a.index[d], a.stage))
     for x in a.path[depth:]:
-        if not isinstance(x, Loop) or x.kind is Kind.VECTOR or form.terms.get(x.var) != 1:
-            continue
-        rest = form.plus(arith.linear(x.var), -1)
-        if isinstance(x.extent, Const) and rest.same(wanted.first):
-            return x
+        if isinstance(x, Loop) and x.kind is not Kind.VECTOR and isinstance(x.extent, Const):
+            step, rest = form.along(x.var) or (0, form)
+            if step == 1 and rest.same(wanted.first):
+                return x
     return None

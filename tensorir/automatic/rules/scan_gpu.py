@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 
-from tensorir.arith.access import along_last
-from tensorir.arith.affine import Arith
+from tensorir.arith.access import along_last, even
+from tensorir.arith.affine import Arith, Linear
 from tensorir.automatic.facts import Nest, widest_bits
 from tensorir.automatic.part import Config, Part
 from tensorir.automatic.rules.requests import SECTOR
@@ -65,8 +65,8 @@ class ThreadsPart(Part):
         own = {it.var for it in self.anchor.stage.iters}
         moved = [i for i in x.index if uses(i, {self.axis.var})]
         plain = all(i in own or not uses(i, own) for i in x.index if not among(i, moved))
-        terms = Arith({}).linear(moved[0]).terms if len(moved) == 1 else {}
-        return plain and set(terms) == {self.axis.var} and abs(terms[self.axis.var]) == 1
+        step, rest = (even(moved[0], self.axis.var, Arith()) if len(moved) == 1 else None) or (0, Linear({}, 0))
+        return plain and abs(step) == 1 and not rest.terms
 
     @cached_property
     def in_rows(self) -> bool:
