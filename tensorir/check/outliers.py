@@ -265,8 +265,11 @@ def _direction(r: Reduce) -> float:
 
 
 def with_infinities(outputs: tuple[Tensor, ...], arrays: list[np.ndarray]) -> Iterator[list[np.ndarray]]:
-    """Inputs with infinities at the start of each array's last part, then NaNs in the second part. They expose kernels
-    that read past a row, group or image and multiply by 0. Nothing without floats, or where infinities become integers.
+    """Yield copies of ``arrays`` with infinities at the start of each float array's last row, then NaNs in its second
+    and third rows (rows: entries along the first dimension).
+
+    They expose kernels that read past a row, group or image and multiply by 0. Nothing without floats, or where
+    infinities become integers.
     """
     bodies = [b for op in computes_of(outputs) for b in op.bodies]
     if any(DTYPES[e.dtype].kind != "f" and DTYPES[e.a.dtype].kind == "f" for b in bodies for e in find(b, Cast)):
@@ -282,8 +285,8 @@ def with_infinities(outputs: tuple[Tensor, ...], arrays: list[np.ndarray]) -> It
 def infinities_spread(
     outputs: tuple[Tensor, ...], got: Sequence[np.ndarray], arrays: Sequence[np.ndarray]
 ) -> Problem | None:
-    """A Problem if a result is not finite although the declaration does not read the infinities of ``arrays`` there, or
-    finite although it does; else None.
+    """A Problem if a result in ``got`` is finite where the declaration reads an infinity or NaN of ``arrays``, or not
+    finite where it reads none; else None.
     """
     far = far_inputs(outputs, arrays)
     with np.errstate(all="ignore"):  # 256: of every type, and more than sums of small numbers that a relu hides
@@ -318,8 +321,8 @@ def infinities_spread(
 def where_skipped(
     outputs: tuple[Tensor, ...], got: Sequence[np.ndarray], want: Sequence[np.ndarray], arrays: Sequence[np.ndarray]
 ) -> list[np.ndarray]:
-    """Reference results for a kernel under ``s.skip``: where NaNs in ``arrays`` are only multiplied by 0, the kernel's
-    own finite result is accepted, as it may have skipped the term.
+    """The reference results ``want`` for a kernel under ``s.skip``: where NaNs in ``arrays`` are only multiplied by 0,
+    ``want`` is replaced by the finite value without the term, if ``got`` is not NaN there.
     """
     far = far_inputs(outputs, arrays)
     if not any(f and np.isnan(np.asarray(x, np.float64)).any() for x, f in zip(arrays, far, strict=True)):
@@ -335,8 +338,8 @@ def where_skipped(
 
 
 def reads_all_as_is(outputs: Sequence[Tensor]) -> bool | None:
-    """True if 0 * inf is NaN everywhere in the declaration, without padding or selects, so no kernel may skip zero
-    factors. None with a user's combiner, or if elements are picked by size.
+    """True if the declaration has no padding and no selects, so that 0 * inf is NaN everywhere and no kernel may skip
+    zero factors; else False. None with reductions other than sum and prod.
     """
     bodies = [b for op in computes_of(outputs) for b in op.bodies]
     if any(r.combiner.name not in ("sum", "prod") for b in bodies for r in find(b, Reduce)):
@@ -350,7 +353,7 @@ def far_inputs(outputs: tuple[Tensor, ...], arrays: Sequence[np.ndarray]) -> lis
 
 
 def _with(value: float, far: Sequence[bool], arrays: Sequence[np.ndarray], places: Sequence[int]) -> list[np.ndarray]:
-    """Copies of the inputs with ``value`` at the start of parts ``places`` of each float array; half of the other
+    """Copies of ``arrays``, float ones with ``value`` at ``[p, 0]`` for each p of ``places``; half of their other
     elements are 0.
     """
     rng = np.random.default_rng(0)
@@ -364,7 +367,7 @@ def _with(value: float, far: Sequence[bool], arrays: Sequence[np.ndarray], place
 
 
 def _instead(value: float, far: Sequence[bool], arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Copies of the inputs with infinities replaced by ``value``."""
+    """Copies of ``arrays`` with infinities and NaNs of float arrays replaced by ``value``."""
     return [
         np.where(np.isfinite(x), x, np.asarray(value, x.dtype)) if f else x for x, f in zip(arrays, far, strict=True)
     ]

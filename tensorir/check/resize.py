@@ -140,7 +140,7 @@ def _rebuild(
 
 @dataclass(frozen=True, eq=False)
 class AtDims:
-    """A schedule with constants in place of its symbolic dims."""
+    """Fields of a schedule with constants in place of its symbolic dims, as checks read them."""
 
     outputs: tuple[Tensor, ...]
     began_with: tuple[Tensor, ...]
@@ -150,8 +150,10 @@ class AtDims:
 
 
 def dim_values(outputs: Sequence[Tensor], extents: Mapping[Var, int]) -> dict[Var, int]:
-    """Return a value for each symbolic dim that gives axes the wanted ``extents``, within its range. Dims without an
-    axis get small primes that vary with the shape; distinct wishes give distinct values if ranges allow it.
+    """Return {symbolic dim: value} that gives axes the wanted ``extents``, clipped to the dims' declared ranges.
+
+    Dims without an axis in ``extents`` get small primes that vary with the shape. Dims with different wanted values get
+    different ones if their ranges allow it.
     """
     wanted: dict[Var, int] = {}
     for op in computes_of(outputs):
@@ -165,13 +167,15 @@ def dim_values(outputs: Sequence[Tensor], extents: Mapping[Var, int]) -> dict[Va
 
 
 def constant_extents(extents: Mapping[Var, int], axes: Mapping[str, tuple[Var, object]]) -> dict[Var, int]:
-    """Return the entries of ``extents`` for axes without a symbolic dim: the ones by which declarations are resized."""
+    """Return the entries of ``extents`` whose axes have a constant declared extent, no symbolic dim (``resize`` takes
+    these).
+    """
     open_axes = {v for v, n in axes.values() if isinstance(n, Expr)}
     return {v: n for v, n in extents.items() if v not in open_axes}
 
 
 def module_at(module: Module, dims: Mapping[Var, int]) -> Module:
-    """Return lowered kernels with dims replaced by constants, as one launch sees them."""
+    """Copy of lowered kernels with symbolic dims replaced by constants, as in one launch."""
     if not dims:
         return module
     numbers: dict[Var, Expr] = {v: as_expr(n) for v, n in dims.items()}
@@ -200,5 +204,5 @@ def module_at(module: Module, dims: Mapping[Var, int]) -> Module:
 
 
 def schedule_at(s: BaseSchedule, dims: Mapping[Var, int]) -> AtDims:
-    """Return ``s`` with dims replaced by constants."""
+    """Fields of schedule ``s`` with its symbolic dims replaced by the constants ``dims``."""
     return AtDims(with_dims(s.outputs, dims), with_dims(s.began_with, dims), s.allowed_error, s.program, s.target)

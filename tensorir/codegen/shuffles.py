@@ -35,7 +35,7 @@ _WHOLE_TYPES = {8: "char", 16: "short", 32: "int", 64: "long"}
 
 
 def shuffled(to: Expressions, e: Shuffle) -> str:
-    """Text of a Shuffle expression."""
+    """C text of a Shuffle expression."""
     width, count = lanes_of(e.a), len(e.picks)
     texts = [to(x) if isinstance(x, Load) and x.buffer.lanes > 1 else f"({to(x)})" for x in (e.a, e.b)]
     if to.d.family == "c":
@@ -50,14 +50,18 @@ def shuffled(to: Expressions, e: Shuffle) -> str:
 
 
 def _blend(texts: Sequence[str], e: Shuffle) -> str:
-    """A select that takes each lane from the same lane of one of two vectors."""
+    """C text of a select that takes each lane from the same lane of one of two vectors."""
     count = len(e.picks)
     second = ", ".join("-1" if k >= count else "0" for k in e.picks)
     return f"({_WHOLE_TYPES[DTYPES[e.dtype].bits]}{count})({second}) ? {texts[1]} : {texts[0]}"
 
 
 def _runs(picks: Sequence[int], width: int) -> Iterator[tuple[int, Sequence[int]]]:
-    """Yield (vector number, lanes) runs of consecutive ``picks`` from one vector, at most ``width`` each."""
+    """Yield (which vector: 0 or 1, lanes in it) for runs of ``picks`` from one vector; their lengths are powers of two
+    up to 16.
+
+    picks: lane numbers over both vectors;  width: lanes of a vector
+    """
     n = 0
     while n < len(picks):
         which = picks[n] // width
@@ -75,7 +79,7 @@ MOST_PICKED = 4
 
 @dataclass(frozen=True, eq=False)
 class PickedPart:
-    """Lanes ``elements`` of the ``width``-wide vector load at ``base``."""
+    """Lanes ``elements`` of the vector load of ``width`` elements that starts at index ``base``."""
 
     base: Expr
     width: int
@@ -84,7 +88,7 @@ class PickedPart:
 
 @dataclass(frozen=True, eq=False)
 class Picked:
-    """A vector as leading zeros, lanes of vector loads from ``buffer``, and trailing zeros."""
+    """A vector described as ``before`` zeros, lanes of vector loads from ``buffer``, and ``after`` zeros."""
 
     buffer: Buffer
     before: int
@@ -93,7 +97,7 @@ class Picked:
 
 
 def picked(e: Pack, arith: Arith) -> Picked | None:
-    """``e`` as lanes of vector loads within the buffer; None if impossible."""
+    """``e`` as lanes of one or two vector loads within the buffer; None if it has no such form."""
     count, used = len(e.items), [k for k, i in enumerate(e.items) if isinstance(i, Load)]
     loads = [i for i in e.items if isinstance(i, Load)]
     if count not in (4, 8) or len(loads) < 3 or used != list(range(used[0], used[-1] + 1)):
@@ -116,8 +120,8 @@ def _zero(e: Expr) -> bool:
 
 
 def _one(first: Linear, n: int, width: int, b: Buffer, arith: Arith) -> list[PickedPart]:
-    """Lanes of one vector load that starts at the first element or ends at the last; [] unless it provably stays in the
-    buffer.
+    """Lanes of one vector load of ``width`` elements, from the first of ``n`` elements on or up to the last; [] unless
+    the load provably stays inside the buffer.
     """
     start = None
     if arith.range_of(first)[1] + width <= math.prod(span(e)[0] for e in b.shape):  # of dims the least
@@ -135,7 +139,9 @@ def _in_fours(ks: Sequence[int]) -> Iterator[Sequence[int]]:
 
 
 def _two(first: Linear, step: int, n: int, lane: int, count: int) -> list[PickedPart]:
-    """Lanes of two vector loads: one starting at the first element, one ending at the last."""
+    """Lanes of two vector loads: one starts at the first of ``n`` elements, ``step`` apart, one ends at the last; [] if
+    the elements span less than a vector.
+    """
     last = (n - 1) * step
     width = min(count, 8 if last >= 7 else 4)
     late = last - width + 1

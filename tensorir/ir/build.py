@@ -178,7 +178,7 @@ def const(value: object, dtype: str = "index") -> Const:
 
 
 def unary(op: str, a: object) -> Expr:
-    """``-a``, ``not a`` or ``~a``."""
+    """``-a``, ``not a`` or ``~a`` elementwise, by ``op``."""
     x = as_expr(a)
     if op == "-" and x.dtype == "bool":
         raise _no_difference("-x")
