@@ -135,9 +135,7 @@ class Arith:
                 self.assume(other)
 
     def _in_whole(self, form: Linear) -> list[Linear]:
-        """Facts implied by ``form <= 0`` for terms with a common factor: 64 * t + i >= 128 with i < 64   ->   t >=
-        2.
-        """
+        """Facts implied by ``form <= 0``, of terms with a common factor: 64*t + i >= 128, i < 64   ->   t >= 2."""
         out = []
         for g in {abs(c) for c in form.terms.values()} - {1}:
             whole = Linear({t: c // g for t, c in form.terms.items() if c % g == 0}, form.constant // g)
@@ -204,9 +202,7 @@ class Arith:
         return Linear({self._atom(e): 1}, 0)
 
     def _fits(self, form: Linear, dtype: str) -> bool:
-        """True if values of ``form`` are provably within ``dtype``, so that they cannot wrap around; always for
-        "index".
-        """
+        """True if values of ``form`` provably fit in ``dtype``, without wrapping around; always for "index"."""
         if dtype == "index":
             return True
         low, high = self.range_of(form)
@@ -359,9 +355,7 @@ class Arith:
         return lo, hi
 
     def bounds(self, form: Linear) -> Interval:
-        """(lowest, highest) value of a linear form, inclusive; tighter than ``range_of`` if a fact relates several of
-        its variables.
-        """
+        """(lowest, highest) value of a linear form, by facts about several of its variables as well."""
         low, high = self.range_of(form)
         for f in self.facts:  # f <= 0, so that form + f <= form <= form - f
             low = max(low, self.range_of(form.plus(f))[0])
@@ -684,9 +678,7 @@ def _signed(a: Interval, b: Interval) -> Interval:
 
 
 def _shifted(op: str, a: Interval, b: Interval, dtype: str) -> Interval:
-    """Bounds of a shift ``a op b``, for bounds of its operands; counts beyond the width give 0, or -1 for negative
-    right shifts.
-    """
+    """Bounds of a shift ``a op b``; counts beyond the width give 0, or -1 for negative right shifts."""
     kind = DTYPES[dtype]
     index = dtype == "index"
     own, bits = ((-math.inf, math.inf), 63) if index else ((float(kind.low), float(kind.high)), kind.bits)

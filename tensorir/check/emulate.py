@@ -223,9 +223,7 @@ def _nameless() -> IO[bytes]:
 
 
 class _Run(SharedArrays):
-    """One emulator run: input and output arrays in shared memory, tensor maps that point to them, and kernel
-    launches.
-    """
+    """One emulator run: arrays in shared memory, tensor maps that point to them, and kernel launches."""
 
     def __init__(self, library: _Library, source: Source, arrays: Sequence[np.ndarray], packed: bool) -> None:
         self.library, self.source = library, source
@@ -327,19 +325,9 @@ def _compiler() -> str:
 
 
 _RUNTIME = (
-    "runtime.cpp",
-    _TABLE := "functions.cpp",
-    "world.h",
-    "fibers.h",
-    "counts.h",
-    "watch.h",
-    "instructions.h",
-    "barriers.h",
-    "clusters.h",
-    "copies.h",
-    "wgmma.h",
-    "process.h",
-)
+    "runtime.cpp", _TABLE := "functions.cpp", "world.h", "fibers.h", "counts.h", "watch.h", "instructions.h",
+    "barriers.h", "clusters.h", "copies.h", "wgmma.h", "process.h",
+)  # fmt: skip
 _HOPPER = re.compile(
     r"\bTirTensorMap\b|\btir_(barrier|tma_|wgmma_|async_fence|descriptor|registers_|sync_some|(sync|meet)_cluster"
     r"|commit_stores|wait_stores)"

@@ -234,9 +234,7 @@ class RegisterTile(CpuTile[Gemm], ABC):
         """Schedule product ``of`` with this configuration; returns ``s``."""
 
     def walk(self, s: BaseSchedule, of: Product, k: str, a: str, b: str = "") -> Product:
-        """Reindex the reduction to axis ``k`` and pack operands in the accumulator type; returns the updated
-        Product.
-        """
+        """Reindex the reduction to axis ``k``, pack operands in the accumulator type; the updated Product."""
         packed = ((of.a, of.a_outer, a if self.pack_a else ""), (of.b, of.b_outer, b))
         reads = {name: ", ".join((*outer, axes)) for name, outer, axes in packed if axes}
         axes = ", ".join((*of.outer, "i", "j"))

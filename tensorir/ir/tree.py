@@ -241,9 +241,7 @@ class Pack(Expr):
 
 @node
 class Shuffle(Expr):
-    """Lanes picked from two vectors of one width, those of ``b`` counted after those of ``a``; a single pick gives a
-    scalar.
-    """
+    """Lanes picked from two vectors of one width, ``b``'s counted after ``a``'s; one pick gives a scalar."""
 
     a: Expr
     b: Expr
