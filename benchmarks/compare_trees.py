@@ -46,6 +46,7 @@ import sys
 import tempfile
 import time
 import zlib
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -266,12 +267,15 @@ def line(row: Row) -> str:
 
 
 def figures(rows: list[Row]) -> dict[str, Any]:
-    """The geometric mean of the ratios of each template's times, or of those of a class."""
+    """The geometric mean of the ratios of each template's times, or of those of a class; equal: rows of one text."""
     timed: dict[str, list[Any]] = {}
+    equal: Counter[str] = Counter()
     for r in rows:
+        name = r.get("class") or f"{r['op']} {r.get('template')} {r['target']}"
+        equal[name] += r["status"] == "equal"
         if "rounds" in r:
-            timed.setdefault(r.get("class") or f"{r['op']} {r['template']} {r['target']}", []).extend(r["rounds"])
-    return {name: {**asdict(ratio(pairs)), "count": len(pairs)} for name, pairs in timed.items()}
+            timed.setdefault(name, []).extend(r["rounds"])
+    return {name: {**asdict(ratio(pairs)), "count": len(pairs), "equal": equal[name]} for name, pairs in timed.items()}
 
 
 def shape(words: list[str]) -> Case:
@@ -322,8 +326,27 @@ def main(given: list[str] | None = None) -> int:
     text, status = told(rows, found)
     print(text)
     if options.json:
-        options.json.write_text(json.dumps({"rows": rows, "figures": found}, indent=1) + "\n", encoding="utf-8")
+        options.json.write_text(results(options, rows, found), encoding="utf-8")
     return status
+
+
+def results(options: argparse.Namespace, rows: list[Row], found: dict[str, Any]) -> str:
+    """JSON text with one row a line; of the times there are the ratios of each pass."""
+    from measuring import environment
+
+    def commit(tree: Path) -> str:
+        command = ["git", "-C", str(tree), "rev-parse", "--short=8", "HEAD"]
+        return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+
+    about = {
+        "date": time.strftime("%Y-%m-%d"), "environment": environment(), "before": commit(options.before),
+        "after": commit(options.after), "passes": options.passes, "rounds": options.rounds, "core": options.core,
+    }  # fmt: skip
+    kept = [{k: v for k, v in r.items() if k not in ("rounds", "apart", "detail")} | (
+        {"passes": [round(ratio([p]).value, 4) for p in r["rounds"]], "seconds": min(r["rounds"][0][0])}
+        if "rounds" in r else {}) for r in rows]  # fmt: skip
+    lines = ",\n".join(json.dumps(r) for r in kept)
+    return f'{{"about": {json.dumps(about)},\n"figures": {json.dumps(found, indent=1)},\n"rows": [\n{lines}\n]}}\n'
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ def private_scatter(outputs: tuple[Tensor, ...], parts: int = 2, of: str | None 
     parts of the domain into private cells; B combines the copies in order with the initial values.
 
     of: name of the scatter, if there are several
-    Raises ScheduleError ``private-scatter.stage``.
+    Raises ScheduleError ``private-scatter.stage`` unless there is one such scatter, which combines (not "set").
     """
     op, count = _scatter_of(outputs, of), need_int("parts", parts, 1, error=ScheduleError)
     if any(v.extent == 0 for b in op.bodies if isinstance(b, Reduce) for v in b.axes):

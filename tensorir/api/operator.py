@@ -128,7 +128,9 @@ class Operator(Shown):
 
 
 def flag_words(name: str, value: object) -> str:
-    """A parameter as command-line words: ``("block_k", 8)`` -> ``--block-k 8``; True -> the option alone."""
+    """A parameter as command-line text, quoted for a shell: ``("block_k", 8)`` -> ``--block-k 8``; True -> the option
+    alone. False and None are written as words: callers leave those out.
+    """
     option = "--" + name.replace("_", "-")
     return option if value is True else f"{option} {shlex.quote(str(value))}"
 

@@ -80,7 +80,7 @@ class Plan:
     parts: tuple[Part, ...]
     main: Part
     constants: tuple[str, ...] = ()
-    refused: tuple[Refusal, ...] = ()
+    refused: tuple[Refusal, ...] = field(default=(), compare=False)
     begun: BaseSchedule | None = field(default=None, repr=False, compare=False)
     after_inlining: BaseSchedule | None = field(default=None, repr=False, compare=False)
 

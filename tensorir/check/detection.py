@@ -125,8 +125,8 @@ def _not_known(text: str) -> tuple[Problem, ...]:
 
 
 def undefined(text: str, target: Target) -> tuple[Problem, ...]:
-    """Problems ``emulate.undefined`` or ``emulate.lacks`` for called functions that the emulator has but the target's
-    devices lack.
+    """Problems of a text that the emulator runs and a device would not: ``emulate.undefined`` for helpers that it calls
+    without defining (or ``__half`` without its include), ``emulate.lacks`` for those of newer architectures.
     """
     return tuple(_undefined(text, target))
 

@@ -89,7 +89,7 @@ def narrow_bits(old: str, new: str, d: Dialect) -> tuple[str, str]:
 
 def upper_half(dtype: str, d: Dialect) -> str:
     """C expression template, with ``{a}`` and ``{b}``, for the upper half of a product; narrow factors are multiplied
-    as int.
+    in 32 bits.
     """
     bits = DTYPES[dtype].bits
     if bits < 32:

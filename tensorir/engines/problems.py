@@ -157,8 +157,8 @@ class Conv(TileProblem):
 
     r, s: taps of the filter;  layout: "NCHW" or "NHWC"
     back: the convolution whose image's gradient this one computes, if it is one
-    uneven: of rows and of columns where they differ, or the zeros at both ends of one: no template written for
-            convolutions takes those, and ``stride``, ``pad`` and ``dilation`` are not set
+    uneven: of rows and of columns where they differ, or the zeros at both ends of one: rules alone schedule those, and
+            ``stride``, ``pad`` and ``dilation`` are not set
     """
 
     n: int

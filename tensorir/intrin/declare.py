@@ -310,7 +310,7 @@ def meaning(output: Tensor, accumulate: bool = False) -> Program:
     accumulate: True if the result is added to the output's old content; required for reductions, as instructions add
                 their sums to it
 
-    Raises DeclarationError (``intrin.meaning``).
+    Raises DeclarationError (``intrin.meaning``) for several computations, or a reduction without ``accumulate``.
     """
     program = program_of(as_outputs(output))
     need_bool("accumulate", accumulate)

@@ -254,7 +254,8 @@ class _Guards(Rewriter):
         return fed and not self._copies_zero(n, dropped) and all(self._outside(n, g) for g in conds)
 
     def _clamp(self, n: Stage, conds: list[Expr]) -> tuple[Stage, list[Expr]]:
-        """A reduction with out-of-range reads clamped to existing elements, and the conditions that remain.
+        """A reduction with out-of-range reads clamped to existing elements, and no condition; stage and conditions as
+        they are where that may change a result.
 
         Its wrong sums land outside the tensor only; the reduction loop needs no branch.
         """

@@ -558,8 +558,8 @@ def tree(
 
 
 def footprints(program: Tree) -> dict[str, str]:
-    """{loop: text of the boxes and bytes of each buffer that one iteration touches}; {} if an extent is not constant.
-    In a very large program the last loops are missing.
+    """{loop: text of the boxes and bytes of each buffer from outside that one iteration touches}; {} if an extent is
+    not constant. In a very large program the last loops are missing.
     """
     index = index_of(program)
     if any(not isinstance(x.extent, Const) for x in index.loops.values()):

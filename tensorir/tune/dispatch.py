@@ -202,8 +202,8 @@ class Dispatch(Shown):
 
 
 def _check_plain(shapes: Sequence[Shape]) -> None:
-    """Raise DeclarationError unless all shapes have the same parameters, each a number, string, boolean or None, of one
-    kind in all shapes.
+    """Raise DeclarationError unless all shapes have the same parameters in one order, named by no keyword or reserved
+    word, each a number, string, boolean or None, of one kind in all shapes.
     """
     for s in shapes:
         if list(s) != list(shapes[0]):

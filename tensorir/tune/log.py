@@ -87,6 +87,7 @@ def best(
 ) -> list[RankedRecord]:
     """The fastest usable configuration for each (workload, computation, device, driver, versions), latest first.
 
+    per_template: True for the fastest of each template as well
     Lines that are damaged, forged or of another version never take part; ``reader`` has their count afterwards.
     """
     return _winners(

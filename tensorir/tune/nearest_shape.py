@@ -1,4 +1,4 @@
-"""Report of the best configuration known for the nearest other shape."""
+"""``NearestShape``: the best configuration known for the nearest other shape, as messages name it."""
 
 from __future__ import annotations
 

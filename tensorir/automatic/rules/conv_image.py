@@ -382,8 +382,8 @@ def _leading(row: str, shape: Conv) -> str:
 
 
 def staged_pixels(shape: Conv, taps: int, outputs: int) -> int:
-    """Rows (or columns) of the image that ``outputs`` outputs of ``taps`` taps read, over all remainders modulo the
-    stride.
+    """Rows (or columns) of the image staged for ``outputs`` outputs of ``taps`` taps: the sum over the remainders
+    modulo the stride that taps read, each staged apart with the same length.
     """
     stride, last = shape.stride, (taps - 1) * shape.dilation
     parts = min(stride, last + 1)

@@ -260,6 +260,7 @@ def matrix_view(total: Nest, made: str = "", precision: str = "fp32") -> MatrixV
 def _of(total: Nest, a: Load, b: Load, made: str, ragged: bool) -> MatrixView | None:
     """View with ``a`` and ``b`` in these roles, the result's last axis being a column; None if it does not fit.
 
+    made: dtype of the final result, "" for that of the sums
     ragged: True if the last group of an axis may be incomplete
     """
     apart, rows, columns = list[AxisDigit](), list[AxisDigit](), list[AxisDigit]()
