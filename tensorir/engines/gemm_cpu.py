@@ -52,7 +52,7 @@ POINTERS, PLACE = 12, 15.0
 """Rows whose places in memory stay in registers where tiles have them at different distances, and cycles to find one.
 """
 UNEVEN_FACTOR = 1.04
-"""Times that a tile takes whose rows are at different distances, where all that it reads is near."""
+"""Times that a tile of windows takes whose rows are at different distances."""
 SECOND_CACHE_LINE, THIRD_CACHE_LINE = 0.42, 1.6
 """Cycles more of 64 bytes of b that come from the second-level cache, or cross lines; and from beyond that cache."""
 SECOND_CACHE_BYTES = 1792 * 1024
@@ -282,7 +282,7 @@ class PanelTile(RegisterTile):
         """Cycles of one panel for all rows of a block, packing included."""
         p, elements, tiles = self.p, self.width * self.p.k, -(-self.high // self.tile)
         cycles = panel_cycles(p, self.high, self.tile, self.vectors) * p.k
-        cycles *= 1.0 if is_even(p, -(-self.high // tiles)) else UNEVEN_FACTOR
+        cycles *= UNEVEN_FACTOR if p.apart[0] < 1.0 and not is_even(p, -(-self.high // tiles)) else 1.0
         cycles += element_cycles(p, self.length, self.width, self.pack == "none") * elements * tiles
         if p.tc:
             gaps = max(0.0, p.apart[0] - 1.0) * self.high * p.k
