@@ -449,30 +449,31 @@ class PaddedTile(ColumnTile):
         return self.high // self.p.row_run
 
     @property
-    def elements(self) -> int:
-        """Elements of the image per block."""
-        _, least, more = self.p.strip
+    def image_bytes(self) -> int:
+        """Bytes of the image per block."""
+        _, least, more = self.p.image
         return least + self.image_rows * more
 
     @property
     def block_bytes(self) -> int:
         """Bytes of block memory: packed panels and the part of the image."""
-        return super().block_bytes + self.p.sum_bytes * self.elements
+        return super().block_bytes + self.image_bytes
 
     @property
     def kept(self) -> float:
-        return KEPT_CYCLES * self.elements
+        return KEPT_CYCLES * self.image_bytes / self.p.sum_bytes
 
     rules: ClassVar[Mapping[str, Rule]] = {
         **ColumnTile.rules,
+        "whole": lambda t: t.high % t.tile == 0,  # others reach over a row more, and ask in each step
         "image": lambda t: (
-            t.high % t.p.row_run == 0 and (t.p.m == t.p.strip[0] * t.p.row_run or t.p.strip[0] % t.image_rows == 0)
+            t.high % t.p.row_run == 0 and (t.p.m == t.p.image[0] * t.p.row_run or t.p.image[0] % t.image_rows == 0)
         ),
     }
 
     @classmethod
     def knobs(cls, p: Gemm, target: Target) -> Knobs:
-        rows = divisors_near(p.strip[0], (1, 2, 4, 7, 8, 14))
+        rows = divisors_near(p.image[0], (1, 2, 3, 4, 6, 7, 8, 12, 14))
         return {**super().knobs(p, target), "rows": [r * p.row_run % p.m for r in rows], "pack_a": [0]}
 
 

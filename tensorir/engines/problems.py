@@ -117,8 +117,8 @@ class Gemm(TileProblem):
            such (pixels under several taps of a filter are not)
     in_rows: results are stored as rows of a matrix
     run: columns that are next to each other in b, where those are not all; else 0;  row_run: likewise of rows in a
-    strip: of pixels under windows, ``row_run`` of them a row: (rows of an image, least elements, more for each row) of
-           the padded image that d rows of pixels read, least + d * more; () for other products
+    image: of pixels under windows, ``row_run`` of them a row: (rows of an image, least bytes, more for each row) of the
+           padded image that d rows of pixels read, least + d * more; () for other products
     prepack_a: a is a constant; ``prepack``: b is
     """
 
@@ -137,7 +137,7 @@ class Gemm(TileProblem):
     in_rows: bool = True
     run: int = 0
     row_run: int = 0
-    strip: tuple[int, ...] = ()
+    image: tuple[int, ...] = ()
     prepack_a: bool = False
 
     @property

@@ -179,7 +179,12 @@ def test_other_templates_of_rules_are_not_planned_until_they_are_asked_for(monke
     work = tir.ops.conv2d(c=8, h=9, w=9, k=8, pad=1)
     assert work.template_for("cuda") == "gpu_tile_warp" and set(planned) == {"tile_warp"}
     assert work.template_for("opencl").startswith("cpu")
-    ways = {"tile_column", "tile_strip", "tile_turned", "tile_image"}  # to walk the sums, of which models tell the fastest
+    ways = {
+        "tile_column",
+        "tile_strip",
+        "tile_turned",
+        "tile_image",
+    }  # to walk the sums, of which models tell the fastest
     assert set(planned) == {"tile_warp", "stream"} | ways - {"tile_strip"}, "nor those of other names"
     grouped = tir.ops.conv2d(c=8, h=9, w=9, k=8, pad=1, groups=8)
     planned.clear()

@@ -15,6 +15,7 @@ from tensorir.engines.problems import Gemm, accumulator
 from tensorir.engines.product import SHORT_RUN, Product
 from tensorir.ir.build import binary
 from tensorir.ir.dims import most
+from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.text import show
 from tensorir.ir.tree import Axis, Binary, Const, Expr, Iter, Load, Update, Var
 from tensorir.ir.visit import Rewriter, find, substitute, uses
@@ -52,15 +53,19 @@ class ProductView:
 
     def under(self, total: Nest, image: Image) -> ProductView | None:
         """The same view with ``image`` for operand ``a``, for engines that keep parts of it in blocks; None if that is
-        another array, or a single row of pixels.
+        another array or both operands, or a single row of pixels.
         """
         axes = {short(total, it): it for it in total.spatial}
         rows = [axes[x] for x in self.rows]
-        if image.group.load.buffer.name != self.product.a or len(rows) < 2:
+        buffer = image.group.load.buffer
+        if buffer.name != self.product.a or self.again or len(rows) < 2:
             return None
-        one, two = (image.elements(total, {rows[-1].var: most(rows[-1].extent), rows[-2].var: n}) for n in (1, 2))
-        strip = (most(rows[-2].extent), 2 * one - two, two - one)
-        return replace(self, gemm=replace(self.gemm, row_run=most(rows[-1].extent), strip=strip))
+        each = DTYPES[image.wide or buffer.dtype].bits // 8
+        one, two = (
+            each * image.elements(total, {rows[-1].var: most(rows[-1].extent), rows[-2].var: n}) for n in (1, 2)
+        )
+        read = (most(rows[-2].extent), 2 * one - two, two - one)
+        return replace(self, gemm=replace(self.gemm, row_run=most(rows[-1].extent), image=read))
 
     def walked(self, s: BaseSchedule, total: Nest, epilogue: str) -> Product:
         """Reindex the sums and the epilogue by rows and columns; return the product with its stage names."""
@@ -233,7 +238,7 @@ def _joint(total: Nest, load: Load, columns: Sequence[Iter]) -> int:
 
 def _runs(total: Nest, a: Load, every: bool) -> tuple[int, ...]:
     """Extents of the reduction loops below the outermost one: one loop of fused inner terms, at least ``RUN``, or
-    ``SHORT_RUN`` that are contiguous in ``a`` and end there; () if all terms are one loop.
+    ``SHORT_RUN`` where the next axis out is elsewhere in ``a``; () if all terms are one loop.
 
     every: True to keep each reduction axis as a separate loop
     """

@@ -35,7 +35,7 @@ class Image:
     made: Nest | None
 
     def stage(self, s: BaseSchedule) -> str:
-        """Make a stage that holds the image in the sums' dtype; return its name."""
+        """Make a stage that holds the image in ``wide``, or as it is if that is None; return its name."""
         name = self.made.name if self.made else s.stage_in(self.group.load.buffer.name, "root", "global").name
         if self.wide is None:
             return name

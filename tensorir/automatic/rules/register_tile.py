@@ -194,9 +194,9 @@ class RegisterPart(Part):
 
     def where(self) -> Mapping[str, Predicate]:
         length = most(self.cells[self.lane].extent)
-        room = max(2, self.target.registers - SPARE_REGISTERS)
+        registers = max(2, self.target.registers - SPARE_REGISTERS)
         return {
-            "registers": lambda c: self._height(c) * c["vectors"] * self._vector_registers(c["lanes"]) <= room,
+            "registers": lambda c: self._height(c) * c["vectors"] * self._vector_registers(c["lanes"]) <= registers,
             "length": lambda c: c["lanes"] * c["vectors"] <= length,
             "block": lambda c: c["block"] >= min(self.anchor.cells, self._height(c) * c["lanes"] * c["vectors"]),
             **({"fits": self._fits} if self.image else {}),

@@ -71,7 +71,7 @@ def _of_views(graph: Graph, anchor: Nest, target: Target, total: Nest, view: Pro
         views.append(turned.with_constants(constants))
         ways.append(("turned", views[1], ColumnTile, None))
     image = image_of(graph, Reads(total), narrow=False)
-    if image and image.made:
+    if image and image.made and not {b.name for b in image.made.reads} <= {*constants}:  # those are made once
         ways += [("image", kept, PaddedTile, image) for v in views if (kept := v.under(total, image))]
         beside = seconds_of(next(stream.offers(graph, image.made, replace(target, units=CORES))))
     parts = [RegisterProductPart(graph, anchor, target, total, *way) for way in ways]

@@ -13,7 +13,7 @@
 // s.set_scope('x_pad', 'shared')
 // s.compute_at('x_pad', 'y.out.i.0')
 // s.partition('x_pad.w', [1, 7])
-// s.split('y.out.i.1', [None, 8], tail='balanced')
+// s.split('y.out.i.1', [None, 6], tail='balanced')
 // s.split('y.out.j.1', [None, 1, 8])
 // s.reorder('y.out.i.1.0', 'y.out.j.1.0', 'y.out.i.1.1', 'y.out.j.1.1', 'y.out.j.1.2')
 // s.split('y.out.i.1.1', [None, 4], tail='shift')
