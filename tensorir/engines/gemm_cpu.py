@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from tensorir.engines.blocks import extent_of
-from tensorir.engines.model import CORES, CpuTile, balance, crowding, in_balanced_tiles, priced, room
+from tensorir.engines.model import CORES, LAUNCH, CpuTile, balance, crowding, in_balanced_tiles, priced, room
 from tensorir.engines.packing import SIDE, leave_turned, tiles_of, turned
 from tensorir.engines.problems import Gemm
 from tensorir.engines.product import Product, bind_outer, sums_in_registers
@@ -323,7 +323,7 @@ class PanelTile(RegisterTile):
     def around(self) -> float:
         """Cycles outside blocks: cold reads of a and b, and the packing kernel."""
         p = self.p
-        ahead = (self.packing + PACKED * p.sum_bytes / 64) * p.k * p.n * p.batch
+        ahead = (self.packing + PACKED * p.sum_bytes / 64) * p.k * p.n * p.batch + (LAUNCH * CORES if p.image else 0.0)
         runs = 0 if p.tb or p.prepack or is_scattered(p) else self.run
         return reading_cycles(p, self.high, runs) + (ahead if self.pack == "kernel" and not p.prepack else 0.0)
 

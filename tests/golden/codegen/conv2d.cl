@@ -1,7 +1,5 @@
 // y float32[1, 5, 6, 6] from x float32[1, 4, 6, 6], w float32[5, 4, 3, 3]
-// alignment in bytes: w_packed 32
-// launch w_packed_kernel0: blocks (1, 1, 1), threads (1, 1, 1), shared 0 B
-// launch y_kernel1: blocks (1, 2, 1), threads (1, 1, 1), shared 640 B
+// launch y_kernel: blocks (1, 2, 1), threads (1, 1, 1), shared 1792 B
 // # tile: a product of 36 x 5 sums of 36 terms
 // s.reindex('y', 'n, k, p, q | c, r, s -> z0 = n, i = (p, q), j = k, k = (c, r, s)', writes='z0, i, j')
 // s.reindex('y.out', 'n, k, p, q -> z0 = n, i = (p, q), j = k')
@@ -25,7 +23,8 @@
 // s.compute_at('y', 'y.out.i.1.0')
 // s.split('y.k', [None, 3, 3])
 // s.register_tile('y.i', 'y.j', lanes=8)
-// s.stage_out('w_packed', 'root', 'register')
+// s.compute_at('w_packed', 'y.out.i.0', scope='shared')
+// s.stage_out('w_packed', 'y.out.i.0', 'register')
 // s.split('w_packed.out.k', [None, 8], tail='shift')
 // s.split('w_packed.out.ji', [None, 8], tail='shift')
 // s.split('w_packed.out.k.0', [None, 5])
@@ -37,8 +36,6 @@
 // s.vectorize('w_packed.k')
 // s.unroll('w_packed.out.k.1')
 // s.vectorize('w_packed.out.ji.1')
-// s.bind('w_packed.out.k.0.0', 'block.x')
-// s.bind('w_packed.out.jo', 'block.y')
 
 typedef float8 __attribute__((aligned(4))) float8u;
 __attribute__((always_inline)) inline void tir_transpose_8x8(const float *from, long pitch, float *to, long rows)
@@ -94,8 +91,18 @@ __attribute__((always_inline)) inline void tir_transpose_4x4(const float *from, 
 typedef float4 __attribute__((aligned(4))) float4u;
 
 __kernel __attribute__((reqd_work_group_size(1, 1, 1)))
-void w_packed_kernel0(__global const float *restrict w, __global float *restrict w_packed)
+void y_kernel(__global const float *restrict x, __global const float *restrict w, __global float *restrict y)
 {
+  __local float w_packed[288] __attribute__((aligned(32)));
+  __local float x_pad[160];
+  const long out_i_0 = get_group_id(1);
+  for (long c = 0; c < 4; ++c)
+    for (long h = 0; h < 5; ++h) {
+      x_pad[c * 40 + h * 8] = 0.0f;
+      for (long x_pad_w = 0; x_pad_w < 6; ++x_pad_w)
+        x_pad[c * 40 + h * 8 + x_pad_w + 1] = 1 <= out_i_0 * 3 + h && out_i_0 * 3 + h < 7 ? x[c * 36 + out_i_0 * 18 + h * 6 + x_pad_w - 6] : 0.0f;
+      x_pad[c * 40 + h * 8 + 7] = 0.0f;
+    }
   for (long out_k_0_1 = 0; out_k_0_1 < 5; ++out_k_0_1) {
     float w_packed_register[64] __attribute__((aligned(32)));
     #pragma unroll
@@ -106,23 +113,9 @@ void w_packed_kernel0(__global const float *restrict w, __global float *restrict
       tir_transpose_8x8(w_packed_register, 8, w_packed_register_across, 8);
       #pragma unroll
       for (long out_k_1 = 0; out_k_1 < 8; ++out_k_1)
-        *(__global float8 *)(w_packed + min((long)(out_k_0_1 * 8), (long)(28)) * 8 + out_k_1 * 8) = *(float8 *)(w_packed_register_across + out_k_1 * 8);
+        *(__local float8 *)(w_packed + min((long)(out_k_0_1 * 8), (long)(28)) * 8 + out_k_1 * 8) = *(float8 *)(w_packed_register_across + out_k_1 * 8);
     }
   }
-}
-
-__kernel __attribute__((reqd_work_group_size(1, 1, 1)))
-void y_kernel1(__global const float *restrict x, __global float *restrict y, __global const float *restrict w_packed)
-{
-  __local float x_pad[160];
-  const long out_i_0 = get_group_id(1);
-  for (long c = 0; c < 4; ++c)
-    for (long h = 0; h < 5; ++h) {
-      x_pad[c * 40 + h * 8] = 0.0f;
-      for (long w = 0; w < 6; ++w)
-        x_pad[c * 40 + h * 8 + w + 1] = 1 <= out_i_0 * 3 + h && out_i_0 * 3 + h < 7 ? x[c * 36 + out_i_0 * 18 + h * 6 + w - 6] : 0.0f;
-      x_pad[c * 40 + h * 8 + 7] = 0.0f;
-    }
   for (long out_i_1_0 = 0; out_i_1_0 < 3; ++out_i_1_0) {
     float y_packed[48] __attribute__((aligned(32)));
     #pragma unroll
@@ -133,7 +126,7 @@ void y_kernel1(__global const float *restrict x, __global float *restrict y, __g
         for (long k_2 = 0; k_2 < 3; ++k_2) {
           #pragma unroll
           for (long i = 0; i < 6; ++i)
-            *(float8 *)(y_packed + i * 8) += x_pad[k_0 * 40 + out_i_1_0 * 8 + k_1 * 8 + i + k_2] * *(__global const float8 *)(w_packed + k_0 * 72 + k_1 * 24 + k_2 * 8);
+            *(float8 *)(y_packed + i * 8) += x_pad[k_0 * 40 + out_i_1_0 * 8 + k_1 * 8 + i + k_2] * *(__local float8 *)(w_packed + k_0 * 72 + k_1 * 24 + k_2 * 8);
         }
     #pragma unroll
     for (long out_i_1_1_0 = 0; out_i_1_1_0 < 2; ++out_i_1_1_0)
