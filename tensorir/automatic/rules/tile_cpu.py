@@ -72,8 +72,10 @@ def _of_views(graph: Graph, anchor: Nest, target: Target, total: Nest, view: Pro
         ways.append(("turned", views[1], ColumnTile, None))
     image = image_of(graph, Reads(total), narrow=False)
     if image and image.made and not {b.name for b in image.made.reads} <= {*constants}:  # those are made once
-        ways += [("image", kept, PaddedTile, image) for v in views if (kept := v.under(total, image))]
-        beside = seconds_of(next(stream.offers(graph, image.made, replace(target, units=CORES))))
+        kept = [x for v in views if (x := v.under(total, image))]
+        ways += [("image", x, PaddedTile, image) for x in kept]
+        if kept:
+            beside = seconds_of(next(stream.offers(graph, image.made, replace(target, units=CORES))))
     parts = [RegisterProductPart(graph, anchor, target, total, *way) for way in ways]
     if any(part.view is not views[0] for part in parts):
         parts.sort(key=lambda part: seconds_of(part) + (0.0 if part.image else beside))
