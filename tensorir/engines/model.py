@@ -9,17 +9,13 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Callable, Iterable, Sequence
+from typing import ClassVar
 
 from tensorir.engines.problems import Conv
 from tensorir.engines.steps import divisors_near
-from tensorir.engines.tiles import Config, Knobs, P, Tile, cheapest, space_with
+from tensorir.engines.tiles import Config, Knobs, P, Tile
 from tensorir.target import Target
-
-if TYPE_CHECKING:
-    from tensorir.tune.legal import Predicate
-    from tensorir.tune.space import Space
 
 Cost = Callable[[Config], float]
 
@@ -143,14 +139,6 @@ def seconds_of(cost: Cost, clock: float = CYCLES_S) -> Cost:
     Hz.
     """
     return lambda c: cost(c) / (CORES * clock)
-
-
-def space_of(knobs: Knobs, where: Mapping[str, Predicate], cost: Cost, free: Iterable[str]) -> Space:
-    """Space whose default has the least ``cost``; ``free`` knobs start at their first value."""
-    firsts = {k: v[:1] for k, v in knobs.items() if k in set(free)}
-    tried = ({**knobs, **firsts, k: knobs.get(k, ())} for k in ("", *firsts))  # then with one of them free
-    starts = (cheapest({k: v for k, v in some.items() if k}, where, cost) for some in tried)
-    return space_with(where, next((s for s in starts if s), None), knobs).expecting(seconds_of(cost))
 
 
 def counts(n: int, most: int) -> list[int]:

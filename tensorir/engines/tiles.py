@@ -17,7 +17,6 @@ from tensorir.target import Target
 
 if TYPE_CHECKING:  # loading a tuned kernel needs none of them
     from tensorir.tune.legal import Predicate
-    from tensorir.tune.space import Space
 
 Value = TypeVar("Value")
 P = TypeVar("P", bound=TileProblem)
@@ -120,15 +119,6 @@ class Tile(Generic[P]):
     def sensible(self) -> bool:
         """True if no block extent is twice the total."""
         return all(tile <= least or tile // 2 < extent for tile, least, extent in self.sides)
-
-
-def space_with(
-    where: Mapping[str, Predicate], start: Mapping[str, object] | None, knobs: Mapping[str, Sequence[object]]
-) -> Space:
-    """Space with these rules, start and knobs."""
-    from tensorir.tune.space import Space  # which loading a tuned kernel has no use for
-
-    return Space(where=where, default=start, **knobs)
 
 
 def legal(knobs: Knobs, where: Mapping[str, Predicate]) -> Iterator[Config]:

@@ -74,6 +74,9 @@ Named = Iterable[tuple[str, Template]]
 """(name, template) pairs."""
 
 
+APPROXIMATE = {"cpu_winograd"}
+"""CPU templates that round otherwise than the declared algorithm."""
+
 TILED = {"tile", "rows", "terms", "tensor", "winograd"}
 """Words in names of templates made for products and convolutions."""
 
@@ -142,7 +145,7 @@ class Ruled:
         def space(target: Target) -> Space:
             return self._on_cpu(name, target).space_for(target)
 
-        return Template(schedule, space, ("cpu",))
+        return Template(schedule, space, ("cpu",), approximate=name in APPROXIMATE)
 
     def _on_cpu(self, name: str, target: Target) -> Template:
         """Template ``name`` that the rules make for CPU ``target``. Raises ScheduleError ``template.target`` if they

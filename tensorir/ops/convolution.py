@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-import tensorir.ops.winograd as winograd  # "from tensorir.ops import" asks the package for a name like it: 2 ms
 from tensorir import nn
 from tensorir.api.workload import Template, Templates, Workload
 from tensorir.automatic.facts import Wishes
@@ -36,7 +35,6 @@ from tensorir.ops.common import (
 )
 from tensorir.ops.operators import OPERATORS
 from tensorir.target import Target
-from tensorir.tune.template import OneByOne
 
 DEFAULTS = dict(residual=False, prepack=False, max_error=1e-4, precision="fp32")
 """Options omitted from a workload's name when they have these values."""
@@ -156,33 +154,27 @@ def _operand(name: str, shape: Conv) -> Tensor:
 
 
 def _workload(name: str, out: Tensor, shape: Conv, given: Mapping[str, Any], made: str, **more: Any) -> Workload:
-    fits = made == "y" and not _in_groups(shape) and winograd.admissible(shape)
-    fast = {"cpu_winograd": winograd.cpu_template(shape)} if fits else {}
-    # it takes several kernels: not what a call without further wishes starts with
-    ahead, rest = (fast, {}) if shape.prepack else ({}, fast)
     kept = ("w",) if shape.prepack else ()
-    ruled = Ruled(out, Wishes(shape.precision, kept, max_error=shape.max_error), {"cpu": {"tile"}})
-
-    def on_cpus(target: Target | None) -> Mapping[str, Template]:
-        tiled = ruled.tiled("cpu", target)
-        return OneByOne(
-            lambda: itertools.chain(ahead.items(), tiled.items(), rest.items()),
-            lambda name: fast[name] if name in fast else tiled.get(name),
-        )
+    ruled = Ruled(out, Wishes(shape.precision, kept, max_error=shape.max_error), {"cpu": {"tile", "winograd"}})
 
     def alone() -> Mapping[str, Template]:
         several = not _in_groups(shape) and min(shape.c, shape.k, shape.p * shape.q) > 1
-        return fast | {name: ruled.later(name) for name in (LOADED_ALONE if several else ())}
+        names = (
+            *(LOADED_ALONE if several else ()),
+            *(["cpu_winograd"] if made == "y" and shape.winograd_tiles else []),
+        )
+        return {name: ruled.later(name) for name in names}
 
-    later: dict[str, Callable[[Target | None], Mapping[str, Template]]] = {
-        "cpu": on_cpus,
-        "gpu": functools.partial(ruled.tiled, "gpu"),
-    }
-    lead = {"cpu": lambda target: next(iter(ahead), None) or _begins_with(shape, ruled.tiled("cpu", target), target)}
+    def first(target: Target) -> str:
+        of = ruled.tiled("cpu", target)
+        # it takes several kernels: not what a call without further wishes starts with
+        return "cpu_winograd" if shape.prepack and "cpu_winograd" in of else _begins_with(shape, of, target)
+
+    later = {kind: functools.partial(ruled.tiled, kind) for kind in ("cpu", "gpu")}
     return Workload(
         name,
         out,
-        templates=None if shape.uneven else Templates({}, later, alone, lead, ruled.named),
+        templates=None if shape.uneven else Templates({}, later, alone, {"cpu": first}, ruled.named),
         reference=lambda *arrays: reference(shape, made, *arrays),
         flops=shape.flops,
         origin=("ops", name, {v: x for v, x in given.items() if v not in DEFAULTS or x != DEFAULTS[v]}),

@@ -24,6 +24,7 @@ from tensorir.automatic.rules import (
     tile_gpu,
     transpose,
     window_gpu,
+    winograd_cpu,
     winograd_gpu,
 )
 from tensorir.target import Target
@@ -63,6 +64,7 @@ RULES: tuple[Rule, ...] = (
         split_sum.shared,
         terms.offers,
         tile_cpu.gathered,
+        winograd_cpu.offers,
         winograd_gpu.offers,
     )),
     busy(open_grid.offers),

@@ -5,15 +5,19 @@ around it.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
+from tensorir.algorithms.products import Convolution, convolution_of
 from tensorir.automatic.facts import Graph, Nest
 from tensorir.automatic.part import Config, Part
-from tensorir.automatic.rules.products import spread
+from tensorir.automatic.rules.products import spread, summed
 from tensorir.engines.problems import Conv
 from tensorir.engines.tiles import Tile
+from tensorir.ir.dims import most
+from tensorir.ir.tree import Select
+from tensorir.ir.visit import find
 from tensorir.schedule.schedule import BaseSchedule
 from tensorir.target import Target
 
@@ -21,6 +25,8 @@ Legal = Callable[[Config], object]
 """Constraint on a configuration."""
 VALUES_BESIDE_OTHERS = 3
 """Maximum values per knob when other parts of the schedule have knobs too."""
+WINOGRAD_STAGES = {"W", "U", "T", "V", "V_packed", "M", "Z", "Y"}
+"""Names of stages in Winograd's algorithm, except the padded image and the filter's panel."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +54,12 @@ class ConvStages:
         unchanged.
         """
         return replace(self, out=s.stage_out(self.sums, at="root", scope=scope).name) if self.shared else self
+
+    def last(self, s: BaseSchedule) -> str:
+        """Name of the stage that writes the result, with the sums inlined into the epilogue if there is one."""
+        if self.out:
+            s.compute_inline(self.sums)
+        return self.out or self.sums
 
     def said(self, more: Mapping[str, str]) -> dict[str, str]:
         """New axis -> its definition in names of the sums' axes, for a ``reindex`` view.
@@ -114,3 +126,48 @@ class ConvPart(Part):
 
     def schedule(self, s: BaseSchedule, config: Config) -> None:
         self.tile(config, self.p, self.target).schedule(s, self.of)
+
+
+def cells(s: BaseSchedule, out: str, shape: Conv) -> list[str]:
+    """Loops of the result: image, channel, row, column."""
+    n, *pixels = map(str, s.loops(out))
+    channel = pixels.pop(0 if shape.nchw else -1)
+    return [n, channel, *pixels]
+
+
+# --- convolutions by Winograd's algorithm
+
+
+def approximate_parts(graph: Graph, anchor: Nest, target: Target, tiles: Sequence[type[ConvTile]]) -> Iterator[Part]:
+    """Yield a part for each of ``tiles`` that suits a convolution and its epilogue, if ``Wishes.max_error`` allows
+    Winograd's rounding.
+    """
+    total = summed(graph, anchor) if graph.wishes.max_error else None
+    op = total.writes[0].origin.op if total else None
+    conv = convolution_of(op) if op is not None and total is not None and len(op.bodies) == 1 else ""
+    if isinstance(conv, str) or total is None or _chooses(graph, total):
+        return
+    given, pad = {conv.image.buffer, conv.filter.buffer}, f"{conv.image.name}_pad"
+    image = [n.name for n in graph.producers(total) if not given & {*n.writes}]  # the padded one
+    p, taken = _problem(conv, graph), {*graph.nests, *(b.name for n in graph.nests.values() for b in n.reads)}
+    if (WINOGRAD_STAGES | {pad, f"{conv.filter.name}_panel"}) & (taken - {*image}):  # stages are known by their names
+        return
+    of = ConvStages(total.name, anchor.name if anchor is not total else "", conv.image.name, conv.filter.name)
+    for tile in tiles:
+        if (needs := tile.needs(p)) is not None and (not needs or target.has(needs)):
+            yield ConvPart(graph, anchor, target, p, of, tile, image)
+
+
+def _chooses(graph: Graph, total: Nest) -> bool:
+    """True if a stage that reads the sums has a choice: ``where(y > 0, 1, 0)`` makes a 1 of any rounding of 0."""
+    return any(find(n.stage.body, Select) for n in graph.readers(total))
+
+
+def _problem(conv: Convolution, graph: Graph) -> Conv:
+    """Parameters of a recognized convolution as a ``Conv``."""
+    h, w = (most(conv.image.buffer.shape[conv.layout.index(v)]) for v in "HW")
+    return Conv(
+        n=conv.n, c=conv.c, h=h, w=w, k=conv.k, r=conv.r, s=conv.r, p=conv.p, q=conv.q, pad=conv.pad[1],
+        layout=conv.layout, precision=graph.wishes.precision, max_error=graph.wishes.max_error,
+        prepack=conv.filter.name in graph.wishes.constants,
+    )  # fmt: skip

@@ -16,20 +16,20 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
-from tensorir.algorithms.products import Convolution, convolution_of
-from tensorir.algorithms.winograd import allowed_tiles
 from tensorir.automatic.facts import Graph, Nest
 from tensorir.automatic.part import Config, Part
-from tensorir.automatic.rules.conv_part import ConvPart, ConvStages, ConvTile, Legal
-from tensorir.automatic.rules.products import summed
+from tensorir.automatic.rules.conv_part import (
+    ConvStages,
+    ConvTile,
+    Legal,
+    approximate_parts,
+    cells,
+)
 from tensorir.engines.gemm_blocks import Blocks, Operand, Sums
 from tensorir.engines.gemm_gpu import WarpTile
 from tensorir.engines.gemm_tensor import TensorTile, multiplication
 from tensorir.engines.problems import Conv, Gemm
 from tensorir.engines.tiles import Knob, Knobs, Rule
-from tensorir.ir.dims import most
-from tensorir.ir.tree import Select
-from tensorir.ir.visit import find
 from tensorir.schedule.schedule import BaseSchedule
 from tensorir.target import Target
 from tensorir.tune.gpu_devices import gpu_of
@@ -53,43 +53,12 @@ ROWS, COLUMNS = 16, 32
 """Rows and columns of accumulators that a warp stores to shared memory at once."""
 TILES_OF_A_BLOCK = 32
 """Tiles per block of the fused kernel: one per lane, so that a warp reads rows of pixels without bank conflicts."""
-FEWEST_CHANNELS = 8
-"""Least channels of image and result; with fewer, transforms dominate."""
-STAGES = {"W", "U", "T", "V", "M", "Z", "Y"}
-"""Names of the stages that the algorithm declares, except the padded image."""
 
 
 def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
     """Yield parts for a convolution and its epilogue, if ``Wishes.max_error`` allows Winograd's rounding."""
-    total = summed(graph, anchor) if graph.wishes.max_error and target.language == "cuda" else None
-    op = total.writes[0].origin.op if total else None
-    conv = convolution_of(op) if op is not None and total is not None and len(op.bodies) == 1 else ""
-    if isinstance(conv, str) or total is None or _chooses(graph, total):
-        return
-    given = {conv.image.buffer, conv.filter.buffer}
-    image = [n.name for n in graph.producers(total) if not given & {*n.writes}]  # the padded one
-    p, taken = problem(conv, graph), {*graph.nests, *(b.name for n in graph.nests.values() for b in n.reads)}
-    if (STAGES | {f"{conv.image.name}_pad"}) & (taken - {*image}):  # stages are known by their names
-        return
-    of = ConvStages(total.name, anchor.name if anchor is not total else "", conv.image.name, conv.filter.name)
-    for tile in (WinogradTile, FusedTile):
-        if (needs := tile.needs(p)) is not None and target.has(needs):
-            yield ConvPart(graph, anchor, target, p, of, tile, image)
-
-
-def _chooses(graph: Graph, total: Nest) -> bool:
-    """True if a stage that reads the sums has a choice: ``where(y > 0, 1, 0)`` makes a 1 of any rounding of 0."""
-    return any(find(n.stage.body, Select) for n in graph.readers(total))
-
-
-def problem(conv: Convolution, graph: Graph) -> Conv:
-    """Parameters of a recognized convolution as a ``Conv``."""
-    h, w = (most(conv.image.buffer.shape[conv.layout.index(v)]) for v in "HW")
-    return Conv(
-        n=conv.n, c=conv.c, h=h, w=w, k=conv.k, r=conv.r, s=conv.r, p=conv.p, q=conv.q,
-        layout=conv.layout, precision=graph.wishes.precision, max_error=graph.wishes.max_error,
-        prepack=conv.filter.name in graph.wishes.constants,
-    )  # fmt: skip
+    if target.language == "cuda":
+        yield from approximate_parts(graph, anchor, target, (WinogradTile, FusedTile))
 
 
 def tiles(shape: Conv, m: int) -> tuple[int, int]:
@@ -135,20 +104,6 @@ def way_back(s: BaseSchedule, at: str, p: str, q: str, shape: Conv, m: int) -> N
         s.unroll(q)
 
 
-def last_stage(s: BaseSchedule, of: ConvStages) -> str:
-    """Name of the stage that writes the result, with the sums inlined into the epilogue if there is one."""
-    if of.out:
-        s.compute_inline(of.sums)
-    return of.out or of.sums
-
-
-def cells(s: BaseSchedule, out: str, shape: Conv) -> list[str]:
-    """Loops of the result: image, channel, row, column."""
-    n, *pixels = map(str, s.loops(out))
-    channel = pixels.pop(0 if shape.nchw else -1)
-    return [n, channel, *pixels]
-
-
 def _near(s: BaseSchedule, tensor: str, at: Any, lanes: int) -> str:
     """Stage an iteration's reads in registers, vectorized along the channels; return the copy's name."""
     return s.stage_in(tensor, at=at, scope="register", vector=lanes if lanes > 1 else None).name
@@ -189,14 +144,13 @@ class WinogradTile(ConvTile):
 
     @classmethod
     def needs(cls, p: Conv) -> str | None:
-        fits = p.r == 3 and min(p.c, p.k) >= FEWEST_CHANNELS and p.precision != "tf32" and cls.sizes(p)
+        fits = p.r == 3 and p.precision != "tf32" and cls.sizes(p)
         return ("sm_70" if p.precision == "fp32" else "sm_80") if fits else None
 
     @staticmethod
     def sizes(p: Conv) -> list[int]:
         """Tile sizes m whose error bound is within ``max_error``."""
-        allowed = allowed_tiles(p.r, p.max_error)
-        return [m for m in TILES if m in allowed]
+        return [m for m in TILES if m in p.winograd_tiles]
 
     @classmethod
     def engine(cls, p: Conv) -> type[Blocks]:
@@ -219,7 +173,7 @@ class WinogradTile(ConvTile):
     def schedule(self, s: BaseSchedule, of: ConvStages) -> BaseSchedule:
         transform_weights(s, self.p, of.other)
         self._input(s, f"{of.image}_pad")
-        self._output(s, last_stage(s, of))
+        self._output(s, of.last(s))
         tile = self.inner
         s.stage_out("M", at="root", scope=tile.scope)
         names = ("U", "V") if self.p.nchw else ("V", "U")
@@ -389,7 +343,7 @@ class FusedTile(ConvTile):
     def schedule(self, s: BaseSchedule, of: ConvStages) -> BaseSchedule:
         nchw = self.p.nchw
         transform_weights(s, self.p, of.other)
-        block, part, mine = self._output(s, last_stage(s, of))
+        block, part, mine = self._output(s, of.last(s))
         s.set_scope("M", "shared")
         s.stage_out("M", "root", "warp", layout="z, i, j -> i/4%4, j/4%8 | z, i/16, j/32, i%4, j%4")
         s.compute_at("M.out", part).compute_at("M", block)

@@ -8,6 +8,7 @@ from tensorir.interp.numbers import Field
 
 AMPERE = "cuda -arch=sm_80"
 WINOGRAD = ["gpu_winograd", "gpu_winograd_fused"]
+NAMES = {AMPERE: WINOGRAD, "opencl -registers=16 -vector_bytes=32": ["cpu_winograd"]}
 
 
 def given(name, *shape):
@@ -51,39 +52,48 @@ DECLARED = {
 }
 
 
+@pytest.mark.parametrize("target", NAMES)
 @pytest.mark.parametrize("case", DECLARED)
-def test_convolutions_are_found(case):
+def test_convolutions_are_found(case, target):
     out = DECLARED[case]()
-    made = tir.auto(out, AMPERE, max_error=1e-4)
-    assert [n for n in made if made[n].approximate] == WINOGRAD
-    for name in WINOGRAD:
-        s = tir.Schedule(out, AMPERE)
+    made = tir.auto(out, target, max_error=1e-4)
+    assert [n for n in made if made[n].approximate] == NAMES[target]
+    for name in NAMES[target]:
+        s = tir.Schedule(out, target)
         made[name].function(s, made[name].space_for(s.target).default)
         assert s.trace[0].primitive == "redeclare" and s.allowed_error <= 1e-4
         assert compare(s, Field(), 1) is None
 
 
-def test_nothing_rounds_otherwise_unasked():
+@pytest.mark.parametrize("target", NAMES)
+def test_nothing_rounds_otherwise_unasked(target):
     out = windows(IMAGE, TAPS)
-    assert not any(t.approximate for t in tir.auto(out, AMPERE).values())
-    assert not any(t.approximate for t in tir.auto(out, AMPERE, max_error=1e-6).values())
-    assert "redeclare" not in str(tir.auto_schedule(out, AMPERE).trace)
+    assert not any(t.approximate for t in tir.auto(out, target).values())
+    assert not any(t.approximate for t in tir.auto(out, target, max_error=1e-6).values())
+    assert "redeclare" not in str(tir.auto_schedule(out, target).trace)
 
 
 def test_a_workload_says_what_it_allows():
     assert not set(WINOGRAD) & set(tir.Workload("mine", windows(IMAGE, TAPS)).templates)
     work = tir.Workload("mine", windows(IMAGE, TAPS), max_error=2e-5)
-    assert set(WINOGRAD) <= set(work.templates) and work.template_for(AMPERE) == "gpu_tile_warp"
+    assert {*WINOGRAD, "cpu_winograd"} <= set(work.templates) and work.template_for(AMPERE) == "gpu_tile_warp"
     space = work.templates["gpu_winograd"].space_for(tir.Target.parse(AMPERE))
     assert space.values[space.names.index("m")] == (2,)
     assert work.allowed_error("gpu_winograd") == 2e-5
 
 
-@pytest.mark.parametrize(
-    "out", [windows(given("V", 2, 9, 5, 7), TAPS), windows(IMAGE, given("image_pad", 10, 9, 3, 3))]
-)
-def test_arrays_that_are_called_as_stages_of_the_algorithm_are_left_alone(out):
-    assert not any(t.approximate for t in tir.auto(out, AMPERE, max_error=1e-4).values())
+TAKEN = {
+    "V": windows(given("V", 2, 9, 5, 7), TAPS),
+    "V_packed": windows(IMAGE, TAPS, name="V_packed"),
+    "image_pad": windows(IMAGE, given("image_pad", 10, 9, 3, 3)),
+    "taps_panel": windows(given("taps_panel", 2, 9, 5, 7), TAPS),
+}
+
+
+@pytest.mark.parametrize("target", NAMES)
+@pytest.mark.parametrize("name", TAKEN)
+def test_arrays_that_are_called_as_stages_of_the_algorithm_are_left_alone(name, target):
+    assert not any(t.approximate for t in tir.auto(TAKEN[name], target, max_error=1e-4).values())
 
 
 def test_max_error_is_a_number():
@@ -92,10 +102,11 @@ def test_max_error_is_a_number():
     assert "max_error" in str(e.value)
 
 
-def test_no_choice_is_made_by_what_is_rounded():
+@pytest.mark.parametrize("target", NAMES)
+def test_no_choice_is_made_by_what_is_rounded(target):
     x, w = tir.placeholder((1, 8, 8, 8), name="x"), tir.placeholder((8, 8, 3, 3), name="w")
     y = tir.nn.conv2d(x, w, pad=1)
     chosen = tir.compute(y.shape, lambda *i: tir.where(y[i] > 0, 1.0, 0.0), name="chosen")
-    target = "cuda -arch=sm_80"
-    assert "gpu_winograd" in tir.auto(y, target, max_error=1e-3)
-    assert "gpu_winograd" not in tir.auto(chosen, target, max_error=1e-3)
+    name = NAMES[target][0]
+    assert name in tir.auto(y, target, max_error=1e-3)
+    assert name not in tir.auto(chosen, target, max_error=1e-3)
