@@ -76,7 +76,7 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
     add("--shape", nargs="+", metavar=("OP", "NAME=VALUE"), action="append", default=[], help="this workload instead")
     add("--set", action="append", default=[], metavar="NAME", help="such as resnet50 or matmul: see layers()")
     add("--starts", action="store_true", help="compare only what both trees begin with")
-    add("--passes", type=int, default=1, metavar="N", help="build and time a kernel so often")
+    add("--passes", type=int, default=1, metavar="N", help="time a kernel so often, each time in new processes")
     add("--renamed", action="append", default=[], metavar="OLD=NEW", help="a template's names")
     add("--configs", type=int, default=3, metavar="N", help="drawn configurations besides the default")
     add("--seed", type=int, default=0)
@@ -129,10 +129,18 @@ class Tree:
 class Comparison:
     """Both trees, and what is asked of them."""
 
-    def __init__(self, before: Tree, after: Tree, options: argparse.Namespace, folder: Path) -> None:
-        self.trees, self.options, self.folder = (before, after), options, folder
+    def __init__(self, options: argparse.Namespace, folder: Path) -> None:
+        self.options, self.folder = options, folder
+        self.trees = self._begun()
         self.renamed = dict(x.split("=", 1) for x in options.renamed)
         self.done: set[tuple[str, str]] = set()
+
+    def _begun(self) -> tuple[Tree, Tree]:
+        return Tree(self.options.before, self.options.core), Tree(self.options.after, self.options.core)
+
+    def close(self) -> None:
+        for tree in self.trees:
+            tree.close()
 
     def both(self, do: str, new: dict[str, Any] | None = None, **request: Any) -> tuple[Row, Row]:
         """The answers of both; new: what is another for the second. They work at the same time."""
@@ -229,7 +237,10 @@ class Comparison:
 
     def _timed(self, request: Row, new: Row) -> Row:
         files, passes = self._saved(), list[Any]()
-        for _ in range(self.options.passes):
+        for n in range(self.options.passes):
+            if n:  # where arrays lie in memory may cost a tenth, as long as a process lives
+                self.close()
+                self.trees = self._begun()
             before, after = self.both("build", {**new, "save": str(files[1])}, **request, save=str(files[0]))
             if before or after:
                 if not before:
@@ -266,8 +277,11 @@ def line(row: Row) -> str:
     return "\n".join(lines)
 
 
-def figures(rows: list[Row]) -> dict[str, Any]:
-    """The geometric mean of the ratios of each template's times, or of those of a class; equal: rows of one text."""
+def figures(rows: list[Row], passes: int = 1) -> dict[str, Any]:
+    """The geometric mean of the ratios of each template's times, or of those of a class.
+
+    value, low, high: of the rows that differ;  equal: rows of one text;  with_equal: of all rows, where those have 1
+    """
     timed: dict[str, list[Any]] = {}
     equal: Counter[str] = Counter()
     for r in rows:
@@ -275,7 +289,12 @@ def figures(rows: list[Row]) -> dict[str, Any]:
         equal[name] += r["status"] == "equal"
         if "rounds" in r:
             timed.setdefault(name, []).extend(r["rounds"])
-    return {name: {**asdict(ratio(pairs)), "count": len(pairs), "equal": equal[name]} for name, pairs in timed.items()}
+    found = dict[str, Any]()
+    for name, pairs in timed.items():
+        own, rows_apart = ratio(pairs), len(pairs) / passes
+        every = own.value ** (rows_apart / (rows_apart + equal[name]))
+        found[name] = {**asdict(own), "count": len(pairs), "equal": equal[name], "with_equal": every}
+    return found
 
 
 def shape(words: list[str]) -> Case:
@@ -298,7 +317,8 @@ def told(rows: list[Row], found: dict[str, Any]) -> tuple[str, int]:
     bad = [r for r in rows if r["status"] == "wrong" or (r["status"] == "worse" and "rounds" not in r)]
     slower = [n for n, f in found.items() if f["high"] < REACHED]
     for name, f in found.items():
-        lines.append(f"{name}: {f['value']:.3f} [{f['low']:.3f}, {f['high']:.3f}] of {f['count']} that differ"
+        lines.append(f"{name}: {f['value']:.3f} [{f['low']:.3f}, {f['high']:.3f}] of {f['count']} that differ,"
+                     f" {f['with_equal']:.3f} with {f['equal']} equal"
                      + ("  SLOWER" if name in slower else ""))  # fmt: skip
     return "\n".join(lines), int(bool(bad or slower))
 
@@ -307,10 +327,7 @@ def compared(options: argparse.Namespace) -> Iterator[Row]:
     """All rows."""
     cases = [shape(words) for words in options.shape] + [c for name in options.set for c in layers(name)] or CASES
     with contextlib.ExitStack() as stack, tempfile.TemporaryDirectory() as folder:
-        trees = [
-            stack.enter_context(contextlib.closing(Tree(p, options.core))) for p in (options.before, options.after)
-        ]
-        comparison = Comparison(trees[0], trees[1], options, Path(folder))
+        comparison = stack.enter_context(contextlib.closing(Comparison(options, Path(folder))))
         for case in cases:
             if re.search(options.op, case.op) and re.search(options.case, case.title):
                 for target in options.target or TARGETS:
@@ -322,7 +339,7 @@ def main(given: list[str] | None = None) -> int:
     for row in compared(options):
         rows.append(row)
         print(line(row), flush=True)
-    found = figures(rows)
+    found = figures(rows, options.passes)
     text, status = told(rows, found)
     print(text)
     if options.json:

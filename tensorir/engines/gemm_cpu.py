@@ -17,10 +17,11 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 from tensorir.engines.blocks import extent_of
-from tensorir.engines.model import CORES, LAUNCH, CpuTile, balance, crowding, in_balanced_tiles, priced, room
+from tensorir.engines.model import CORES, LAUNCH, CpuTile, balance, crowding, in_balanced_tiles, room
 from tensorir.engines.packing import SIDE, leave_turned, tiles_of, turned
 from tensorir.engines.problems import Gemm
 from tensorir.engines.product import Product, bind_outer, sums_in_registers
@@ -114,6 +115,11 @@ def is_even(p: Gemm, rows: int) -> bool:
     return not p.row_run or rows % p.row_run == 0 or p.row_run % rows == 0
 
 
+def has_gaps(p: Gemm) -> bool:
+    """True if elements of a that nobody reads lie between those that each panel of b reads again."""
+    return p.tc and p.apart[0] > 1.0
+
+
 def is_far(p: Gemm) -> bool:
     """True if ``b`` exceeds the second-level cache, and a product waits for its panels: few rows of ``a``, or unequally
     spaced ones.
@@ -187,8 +193,6 @@ ROWS_OF_SUMS = 96
 """Rows up to which the sums of a strip of columns fit next to what the block reads of b."""
 ROWS, COLUMNS = 16, 512
 """Rows and columns of an operand that a block packs, of such as are packed by a kernel."""
-STEP = 16
-"""Rows that no kernel shares out to two groups: those of one product of tensor cores."""
 
 
 class RegisterTile(CpuTile[Gemm], ABC):
@@ -213,16 +217,25 @@ class RegisterTile(CpuTile[Gemm], ABC):
     @classmethod
     def knobs(cls, p: Gemm, target: Target) -> Knobs:
         m, whole = p.m, p.wide is None
-        first = int((not whole or m * p.k * p.sum_bytes > 1 << 20) and m > FEW_ROWS)
+        first = int((not whole or has_gaps(p) or m * p.k * p.sum_bytes > 1 << 20) and m > FEW_ROWS)
         parts = {-(-m // d) for d in (2, 4, 8)} | {64, 128, 256, 512, 1024}
         sizes = [6, 4, 5, 3, 2, 1, 8, 12] if p.registers < 32 else [14, 12, 8, 6, 4, 3, 2, 1, 10, 7, 5, 20, 28]
         return dict(
             rows=[0, *sorted(r for r in parts if 1 < r < m)],
             tile=list(dict.fromkeys([*sizes, *(rows for rows, _ in _even_tiles(p))])),
             vectors=[2, 3, 4, 1, 6, 8],
-            pack_a=[0] if whole and (p.tc or not p.ta) else [1] if p.prepack_a else [first, 1 - first],
+            pack_a=[0]
+            if whole and not has_gaps(p) and (p.tc or not p.ta)
+            else [1]
+            if p.prepack_a
+            else [first, 1 - first],
             unroll_k=[4, 1, 2, 8],
         )
+
+    @property
+    def terms_first(self) -> bool:
+        """True if a is packed as it is stored, one term of all rows after another."""
+        return self.p.ta and self.p.tc
 
     def makespan(self) -> float:
         """Number of blocks that the busiest core executes, as a float; slightly more if blocks are few."""
@@ -254,7 +267,11 @@ class RegisterTile(CpuTile[Gemm], ABC):
         if not self.pack_a:
             return s
         p, packed = self.p, of.a_copy
-        if p.ta and turns(p, p.m, p.k):
+        if self.terms_first:
+            s.share_out(f"{packed}.k", each=max(SIDE, ROWS * COLUMNS // p.m))
+            if 0 < p.row_run < p.m:
+                s.split(f"{packed}.i", [None, p.row_run])
+        elif p.ta and turns(p, p.m, p.k):
             block = tiles_of(p.m, SIDE, SIDE), tiles_of(p.k, p.vector_lanes, ROWS // SIDE)
             ib, kb = turned(s, packed, "root", "i", "k", p.vector_lanes, block)
             packed = ib.split(".i")[0]
@@ -280,7 +297,7 @@ class PanelTile(RegisterTile):
 
     def panel_cycles(self) -> float:
         """Cycles of one panel for all rows of a block, packing included."""
-        p, elements, tiles = self.p, self.width * self.p.k, -(-self.high // self.tile)
+        p, elements, tiles = self.read, self.width * self.p.k, -(-self.high // self.tile)
         cycles = panel_cycles(p, self.high, self.tile, self.vectors) * p.k
         cycles *= UNEVEN_FACTOR if p.apart[0] < 1.0 and not is_even(p, -(-self.high // tiles)) else 1.0
         cycles += element_cycles(p, self.length, self.width, self.pack == "none") * elements * tiles
@@ -292,6 +309,12 @@ class PanelTile(RegisterTile):
             cycles += max(0.0, late - step_cycles(p, -(-self.high // tiles), self.vectors)) * self.length
         cycles += 0.0 if is_even(p, -(-self.high // tiles)) else PLACE * self.high
         return cycles + (self.packing * elements if self.pack in ("block", "panel") else 0.0)
+
+    @property
+    def read(self) -> Gemm:
+        """The product as tiles read it: packed rows of a have no gaps, and one distance."""
+        p = self.p
+        return replace(p, apart=(min(1.0, p.apart[0]), p.apart[1]), row_run=0) if p.tc and self.pack_a else p
 
     @property
     def leaving(self) -> float:
@@ -321,11 +344,14 @@ class PanelTile(RegisterTile):
 
     @property
     def around(self) -> float:
-        """Cycles outside blocks: cold reads of a and b, and the packing kernel."""
-        p = self.p
-        ahead = (self.packing + PACKED * p.sum_bytes / 64) * p.k * p.n * p.batch + (LAUNCH * CORES if p.image else 0.0)
+        """Cycles outside blocks: cold reads of a and b, and the packing kernels."""
+        p, beside, moved = self.p, 0.0, PACKED * self.p.sum_bytes / 64
+        if self.pack == "kernel" and not p.prepack:
+            beside += (self.packing + moved) * p.k * p.n * p.batch + (LAUNCH * CORES if p.image else 0.0)
+        if self.pack_a and has_gaps(p):
+            beside += (GATHER + moved) * p.k * p.m * p.batch + LAUNCH * CORES
         runs = 0 if p.tb or p.prepack or is_scattered(p) else self.run
-        return reading_cycles(p, self.high, runs) + (ahead if self.pack == "kernel" and not p.prepack else 0.0)
+        return reading_cycles(p, self.high, runs) + beside
 
     @property
     def chains(self) -> int:
@@ -385,7 +411,8 @@ class ColumnTile(PanelTile):
         return self.panels * self.width
 
     def product(self, s: BaseSchedule, of: Product) -> BaseSchedule:
-        of = self.walk(s, of, "k", a="i, k", b=f"jo = j/{self.width}, k, ji = j%{self.width}")
+        a, b = "k, i" if self.terms_first else "i, k", f"jo = j/{self.width}, k, ji = j%{self.width}"
+        of = self.walk(s, of, "k", a=a, b=b)
         out = of.written(s)
         bind_outer(s, of.loops(out, ""))
         jb, j = s.share_out(f"{out}.j", each=self.wide)
@@ -426,7 +453,7 @@ class ColumnTile(PanelTile):
 
     @classmethod
     def tried(cls, p: Gemm, knobs: Knobs) -> Iterable[Knobs]:
-        judged = {name: knobs[name] for name in ("panels", "rows", "pack")}
+        judged = {name: knobs[name] for name in ("panels", "rows", "pack", *(["pack_a"] if has_gaps(p) else []))}
         return [{**judged, "tile": [tile], "vectors": [vectors]} for tile, vectors in _tiles(p)]
 
     def cost(self) -> float:
@@ -621,39 +648,6 @@ class DotTile(RegisterTile):
 
         cycles = in_balanced_tiles(self.high, self.tile, of_rows)
         return launched(cycles * self.makespan() + reading_cycles(self.p, self.high, 0))
-
-
-class RowsTile(CpuTile[Gemm]):
-    """Engine for grouped products: ``rows`` rows per block in tiles of ``tile`` x ``vectors``, b read in place."""
-
-    rows, tile, vectors = Knob(STEP, 32, 64, 128), Knob(4, 8, 2, 1), Knob(2, 1, 3, 4)
-
-    def product(self, s: BaseSchedule, of: Product) -> BaseSchedule:
-        """Schedule a grouped product whose matrices are read in place; returns ``s``."""
-        out, lanes = of.written(s), self.p.vector_lanes
-        _, rows = s.share_out(f"{out}.i", each=self.rows)
-        i, j = s.register_tile(rows, f"{out}.j", sizes=[self.tile, self.vectors * lanes], lanes=lanes)
-        s.reorder(j, i)
-        s.compute_at(of.stage, i)
-        sums_in_registers(s, of, of.stage, self.p, 1)
-        return s
-
-    rules: ClassVar[Mapping[str, Rule]] = {
-        "registers": lambda t: (t.tile + 1) * t.vectors * t.p.product_room < t.p.registers
-    }
-
-    @classmethod
-    def knobs(cls, p: Gemm, target: Target) -> Knobs:
-        every = super().knobs(p, target)
-        return {**every, "rows": [r for r in cls.rows.values if p.align % r == 0]}
-
-    def cost(self) -> float:
-        p, width = self.p, self.vectors * self.p.vector_lanes
-        tiles, elements = self.rows // self.tile, width * p.k
-        panel = panel_cycles(p, self.rows, self.tile, self.vectors) * p.k
-        panel += element_cycles(p, p.k, width, in_place=True) * elements * tiles
-        cycles = priced(-(-p.n // width) * panel, -(-p.m // self.rows))
-        return launched(cycles + reading_cycles(p, self.rows, width))
 
 
 TEMPLATES: Mapping[str, type[RegisterTile]] = {"column": ColumnTile, "strip": StripTile, "dot": DotTile}

@@ -18,6 +18,8 @@ FEWEST_CHANNELS = 8
 """Least channels of image and result for Winograd's algorithm; with fewer, transforms dominate."""
 PRECISIONS = ("fp32", "tf32", "3xtf32")
 """Of products of float32 on GPUs: float32 itself, in one product of 10 bits of mantissa, or in three."""
+STEP = 16
+"""Rows that no kernel shares out to two groups: those of one product of tensor cores."""
 
 
 def accumulator(dtype: str) -> str | None:

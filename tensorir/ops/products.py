@@ -12,8 +12,8 @@ import numpy as np
 from tensorir import nn
 from tensorir.api.workload import Workload
 from tensorir.automatic.facts import Wishes
-from tensorir.engines.gemm_cpu import STEP, cpu_engines
-from tensorir.engines.problems import Gemm, accumulator
+from tensorir.engines.gemm_cpu import cpu_engines
+from tensorir.engines.problems import STEP, Gemm, accumulator
 from tensorir.errors import DeclarationError, refuse
 from tensorir.errors.needs import need_int, plain_ints, wrong
 from tensorir.expr.compute import placeholder, scalar

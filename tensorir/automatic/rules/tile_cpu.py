@@ -8,9 +8,10 @@ the matrix in place.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
+from typing import ClassVar
 
 from tensorir.arith.access import alike
 from tensorir.automatic.facts import Graph, Nest
@@ -20,10 +21,20 @@ from tensorir.automatic.rules.product_view import ProductView, in_groups, innerm
 from tensorir.automatic.rules.products import ProductPart, summed
 from tensorir.automatic.rules.register_counts import Reads
 from tensorir.automatic.rules.register_image import Image, image_of
-from tensorir.engines.gemm_cpu import ColumnTile, PaddedTile, RegisterTile, RowsTile, cpu_engines
-from tensorir.engines.model import CORES
-from tensorir.engines.problems import Gemm
-from tensorir.engines.product import Product
+from tensorir.engines.gemm_cpu import (
+    ColumnTile,
+    PaddedTile,
+    RegisterTile,
+    cpu_engines,
+    element_cycles,
+    launched,
+    panel_cycles,
+    reading_cycles,
+)
+from tensorir.engines.model import CORES, CpuTile, priced
+from tensorir.engines.problems import STEP, Gemm
+from tensorir.engines.product import Product, sums_in_registers
+from tensorir.engines.tiles import Knob, Knobs, Rule
 from tensorir.ir.tree import Load
 from tensorir.ir.visit import find
 from tensorir.schedule.schedule import BaseSchedule
@@ -177,6 +188,39 @@ class RegisterProductPart(ProductPart[RegisterTile]):
         tile.product(s, of)
         if self.view.again:
             s.compute_inline(of.b)
+
+
+class RowsTile(CpuTile[Gemm]):
+    """Engine for grouped products: ``rows`` rows per block in tiles of ``tile`` x ``vectors``, b read in place."""
+
+    rows, tile, vectors = Knob(STEP, 32, 64, 128), Knob(4, 8, 2, 1), Knob(2, 1, 3, 4)
+
+    def product(self, s: BaseSchedule, of: Product) -> BaseSchedule:
+        """Schedule a grouped product whose matrices are read in place; returns ``s``."""
+        out, lanes = of.written(s), self.p.vector_lanes
+        _, rows = s.share_out(f"{out}.i", each=self.rows)
+        i, j = s.register_tile(rows, f"{out}.j", sizes=[self.tile, self.vectors * lanes], lanes=lanes)
+        s.reorder(j, i)
+        s.compute_at(of.stage, i)
+        sums_in_registers(s, of, of.stage, self.p, 1)
+        return s
+
+    rules: ClassVar[Mapping[str, Rule]] = {
+        "registers": lambda t: (t.tile + 1) * t.vectors * t.p.product_room < t.p.registers
+    }
+
+    @classmethod
+    def knobs(cls, p: Gemm, target: Target) -> Knobs:
+        every = super().knobs(p, target)
+        return {**every, "rows": [r for r in cls.rows.values if p.align % r == 0]}
+
+    def cost(self) -> float:
+        p, width = self.p, self.vectors * self.p.vector_lanes
+        tiles, elements = self.rows // self.tile, width * p.k
+        panel = panel_cycles(p, self.rows, self.tile, self.vectors) * p.k
+        panel += element_cycles(p, p.k, width, in_place=True) * elements * tiles
+        cycles = priced(-(-p.n // width) * panel, -(-p.m // self.rows))
+        return launched(cycles + reading_cycles(p, self.rows, width))
 
 
 class GroupedRowsPart(ProductPart[RowsTile]):
