@@ -33,13 +33,34 @@ UNKNOWN: Interval = (-math.inf, math.inf)
 
 
 class Ranges(dict[Var, Interval]):
-    """{variable: inclusive bounds}, a dict whose ``version`` increases with each change."""
+    """{variable: inclusive bounds}, a dict whose ``version`` increases with each change of what was asked for.
 
-    version = 0
+    missed: variables that had no bounds when they were asked for
+    """
+
+    def __init__(self, ranges: Mapping[Var, Interval]) -> None:
+        super().__init__(ranges)
+        self.version = 0
+        self.missed: set[Var] = set()
+
+    def __missing__(self, v: Var) -> Interval:
+        self.missed.add(v)
+        return UNKNOWN
 
     def __setitem__(self, v: Var, interval: Interval) -> None:
-        self.version += 1
+        if self.get(v, None if v in self.missed else interval) != interval:
+            self.version += 1
         super().__setitem__(v, interval)
+
+
+class _Found:
+    """What an Arith has found out about expressions: linear forms, and bounds of atoms."""
+
+    __slots__ = ("bounds", "forms")
+
+    def __init__(self) -> None:
+        self.forms: dict[Expr, Linear] = {}
+        self.bounds: dict[Expr, Interval] = {}
 
 
 def _multiples(form: Linear, fact: Linear) -> set[int]:
@@ -71,10 +92,8 @@ class Arith:
         self.divisors: dict[Var, int] = {}  # variables known to be multiples
         self._atoms: dict[Any, Expr] = {}
         self._dims: dict[Expr, bool] = {}  # atoms, and whether dims are in them
-        self._forms: dict[Expr, Linear] = {}  # what linear() found with these ranges
-        self._within: dict[Expr, Interval] = {}  # what _atom_range() did
+        self._forget()
         self._tall = False
-        self._version = self.ranges.version
         for cond in assume:
             self.assume(cond)
 
@@ -84,11 +103,25 @@ class Arith:
         new.__dict__.update(self.__dict__)
         new.facts = list(self.facts)
         if ranges:
-            new.ranges, new._forms, new._within = Ranges({**self.ranges, **ranges}), {}, {}
-            new._version = new.ranges.version
+            new.ranges = Ranges({**self.ranges, **ranges})
+            new._forget()
         for cond in assume:
             new.assume(cond)
         return new
+
+    def _forget(self) -> None:
+        self._version = self.ranges.version
+        self._anywhere, self._here, self._told = _Found(), _Found(), 0
+
+    def _learn(self, bits: int) -> None:
+        """Forget what was found about expressions that hold some of ``bits``: more is known now."""
+        self._here, self._told = _Found(), self._told | bits
+
+    def _memo(self, e: Expr) -> _Found:
+        """Where to look up ``e``: what no assumption is about is the same under all of them."""
+        if self._version != self.ranges.version:
+            self._forget()
+        return self._here if e.holds & self._told else self._anywhere
 
     def assume(self, cond: Expr) -> None:
         """Add to this Arith the facts that ``cond`` implies."""
@@ -126,7 +159,7 @@ class Arith:
             atom = self._atom(e)
             old = self.near.get(atom, UNKNOWN)
             self.near = {**self.near, atom: (max(old[0], bounds[0]), min(old[1], bounds[1]))}
-            self._forms, self._within = {}, {}
+            self._learn(Load.BIT)
 
     def _one_of(self, a: Expr, b: Expr) -> None:
         """Given that ``a or b`` holds: assume one of them if the other is disproved."""
@@ -153,7 +186,7 @@ class Arith:
                 end = -form.constant / c  # c * v + constant <= 0
                 new = (low, min(high, math.floor(end))) if c > 0 else (max(low, math.ceil(end)), high)
                 self.tight = {**self.tight, v: new}
-                self._forms, self._within = {}, {}
+                self._learn(v.holds & ~Var.BIT)
 
     # --- linear forms
 
@@ -162,24 +195,21 @@ class Arith:
         if isinstance(e, Const):
             return Linear({}, int(e.value))
         if isinstance(e, Var):
-            r = self.ranges.get(e)
-            if r is not None and r[0] == r[1]:
-                return Linear({}, int(r[0]))
-            return Linear({e: 1}, 0)
-        if self._version != self.ranges.version:
-            self._forms, self._within, self._version = {}, {}, self.ranges.version
-        form = self._forms.get(e)
+            low, high = self.ranges[e]
+            return Linear({}, int(low)) if low == high else Linear({e: 1}, 0)
+        forms = self._memo(e).forms
+        form = forms.get(e)
         if form is None:
             if not self._tall and e.height > STEP:
                 self._tall = True
                 try:
-                    for x in steps(e, self._forms.__contains__):
+                    for x in steps(e, lambda x: x in self._memo(x).forms):  # type: ignore[arg-type]
                         self.linear(x)  # type: ignore[arg-type]
-                    form = self._forms[e] = self._found(e)
+                    form = forms[e] = self._found(e)
                 finally:
                     self._tall = False
             else:
-                form = self._forms[e] = self._found(e)
+                form = forms[e] = self._found(e)
         return form
 
     def _found(self, e: Expr) -> Linear:
@@ -240,7 +270,7 @@ class Arith:
         """Linear form of a sum, built term by term without recursion."""
         sums: list[Binary] = [e]
         while isinstance(x := sums[-1].a, Binary) and x.op in ("+", "-") and x.dtype == "index":
-            if x in self._forms:
+            if x in self._memo(x).forms:
                 break
             sums.append(x)
         first = self.linear(x)
@@ -374,13 +404,14 @@ class Arith:
 
     def _by_parts(self, e: Expr) -> Interval:
         if isinstance(e, Var):
-            known, near = self.ranges.get(e) or e.bounds or UNKNOWN, self.tight.get(e, UNKNOWN)
+            known, near = self.ranges[e], self.tight.get(e, UNKNOWN)
+            if known is UNKNOWN and e.bounds is not None:
+                known = e.bounds
             return max(known[0], near[0]), min(known[1], near[1])
-        if self._version != self.ranges.version:
-            self._forms, self._within, self._version = {}, {}, self.ranges.version
-        found = self._within.get(e)
+        bounds = self._memo(e).bounds
+        found = bounds.get(e)
         if found is None:
-            found = self._within[e] = self._range_inside(e)
+            found = bounds[e] = self._range_inside(e)
         return found
 
     def _range_inside(self, e: Expr) -> Interval:
@@ -424,7 +455,9 @@ class Arith:
         if self.elements is None or self.inside >= CHAIN or not find(e.cond, Load):
             return self.range(e.a), self.range(e.b)
         one, other = self.child(assume=[e.cond]), self.child(assume=[contrary(e.cond)])
-        one.inside = other.inside = self.inside + 1
+        for side in (one, other):
+            side.inside = self.inside + 1
+            side._forget()
         return one.range(e.a), other.range(e.b)
 
     def _divided(self, e: Binary) -> Interval:
