@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from math import prod
 
-from tensorir.arith.affine import Interval, same
+from tensorir.arith.affine import Arith, Interval, same
 from tensorir.codegen.c_text import closed
 from tensorir.codegen.dialect import DIALECTS, FETCH, SHARED_ARENA, Dialect, wide_preamble
 from tensorir.codegen.expressions import SUM, UNARY, Expressions, c_type
@@ -199,7 +199,7 @@ class _KernelText:
         self.k, self.d = k, dialect
         constants = names_of_constants(module.constants)
         self.names = Names([*(identifier(x.name) for x in module.kernels), *constants.values()], constants)
-        arith = kernel_arith(k.axes, k.body)
+        arith = kernel_arith(Arith(), k.axes, k.body)
         for let in find(k.body, Let):
             if let.var.dtype == "index":
                 form = arith.linear(let.value)

@@ -681,6 +681,7 @@ class Program(Node):
     inputs and outputs: buffers;  scalars: parameters passed by value
     done: names of the lowering passes that have run
     facts: what is assumed of parameters, at most one for each
+    known: what the passes that have run found out about indices (``arith.affine.Arith``); no copy has it
     """
 
     name: str
@@ -690,6 +691,7 @@ class Program(Node):
     scalars: tuple[Var, ...] = ()
     done: tuple[str, ...] = ()
     facts: tuple[Fact, ...] = ()
+    known: Any = field(default=None, init=False, repr=False)
 
     @property
     def params(self) -> tuple[Buffer, ...]:

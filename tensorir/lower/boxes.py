@@ -9,7 +9,7 @@ from tensorir.arith.affine import Arith
 from tensorir.arith.box import Side, side_of
 from tensorir.ir.tree import Buffer, Expr, If, IntrinCall, Load, Loop, Scope, Seq, Stage, Stmt, Store, Update, Var
 from tensorir.ir.visit import find, reads, writes
-from tensorir.lower.form import kernel_arith, loop_ranges
+from tensorir.lower.form import loop_ranges
 from tensorir.schedule.analysis import in_loops
 
 LOCAL = (Scope.SHARED, Scope.WARP, Scope.REGISTER)
@@ -94,11 +94,10 @@ def sides_of(
     return out
 
 
-def makers(body: Stmt, axes: list[Loop]) -> dict[tuple[Buffer, str], list[list[set[str]]]]:
+def makers(body: Stmt, axes: list[Loop], arith: Arith) -> dict[tuple[Buffer, str], list[list[set[str]]]]:
     """For each (buffer, reading stage), per read: the sets of other stages, each of which writes every element the read
     touches. A set has one stage, or the parts of a partitioned loop.
     """
-    arith = kernel_arith(axes, body)
     out: dict[tuple[Buffer, str], list[list[set[str]]]] = {}
     for b, found in local_accesses(body).items():
         _, depth = common(found)

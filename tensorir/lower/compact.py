@@ -35,15 +35,15 @@ def compact(program: Program, target: Target) -> Program:
 
     gives: every SHARED or REGISTER buffer has an Alloc; its shape is the box touched inside
     """
-    return each_nest(program, _kernel)
+    return each_nest(program, lambda nest: _kernel(nest, program.known))
 
 
-def _kernel(nest: Stmt) -> Stmt:
+def _kernel(nest: Stmt, known: Arith) -> Stmt:
     axes, body = bound_loops(nest)
     accesses = local_accesses(body)
     if not accesses:
         return nest
-    arith = kernel_arith(axes, body)
+    arith = kernel_arith(known, axes, body)
     new: dict[Buffer, tuple[Buffer, list[Expr]]] = {}
     places: dict[Stmt | None, list[Buffer]] = {}
     for b, found in accesses.items():

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from tensorir.arith.affine import Arith, Interval
+from tensorir.arith.affine import Arith
 from tensorir.arith.conditions import conjunction, conjuncts, negate
 from tensorir.arith.reads import conditional_loads
 from tensorir.ir.build import binary, const, select
@@ -49,7 +49,7 @@ from tensorir.ir.tree import (
 from tensorir.ir.visit import Rewriter, find, reads, uses, writes
 from tensorir.lower.boxes import LOCAL, Access, local_accesses, makers
 from tensorir.lower.end_loops import early_end
-from tensorir.lower.form import bound_loops, each_nest, extent_of, fail, kernel_arith, loop_ranges, lowering, rewrap
+from tensorir.lower.form import bound_loops, each_nest, fail, kernel_arith, lowering, rewrap
 from tensorir.schedule.analysis import in_loops
 from tensorir.target import Target
 
@@ -68,9 +68,9 @@ def emit_guards(program: Program, target: Target) -> Program:
         axes, body = bound_loops(nest)
         made = {b for b in writes(body) if b.scope not in LOCAL}
         fed = _fed(body)
-        whole = kernel_arith(axes, body) if any(v.bounds for v in program.scalars) else None
-        accesses = local_accesses(body) if whole is not None else {}
-        return rewrap(axes, _Guards(loop_ranges(axes), makers(body, axes), made, fed, whole, accesses)(body))
+        arith = kernel_arith(program.known, axes, body)
+        accesses = local_accesses(body) if any(v.bounds for v in program.scalars) else None
+        return rewrap(axes, _Guards(arith, makers(body, axes, arith), made, fed, accesses)(body))
 
     return each_nest(program, kernel)
 
@@ -89,14 +89,13 @@ class _Guards(Rewriter):
 
     def __init__(
         self,
-        ranges: dict[Var, Interval],
+        arith: Arith,
         makers: Mapping[tuple[Buffer, str], Sequence[Sequence[set[str]]]],
         made: set[Buffer],
         fed: set[Buffer],
-        whole: Arith | None,
-        accesses: Mapping[Buffer, Sequence[Access]],
+        accesses: Mapping[Buffer, Sequence[Access]] | None,
     ) -> None:
-        self.ranges = dict(ranges)
+        self.arith = arith
         self.makers = makers
         self.made = made  # in global memory by this very kernel: a cell exists once its own iteration has run
         self.facts: list[Expr] = []
@@ -104,20 +103,19 @@ class _Guards(Rewriter):
         self.fed = fed  # read by instructions that run whole: a part of a tile that does not count must be 0
         self.inside: set[Var] = set()  # loops that an instruction performs
         self.total: dict[Buffer, dict[str, list[Expr]]] = {}  # writers that fill their box where these conditions hold
-        self.whole, self.accesses = whole, accesses  # of a kernel with dims
+        self.accesses = accesses  # of a kernel with dims
         self.zero: dict[Buffer, set[int]] = {}  # dimensions beyond whose end all writers so far left 0
 
     def _known(self, *more: Expr) -> Arith:
         """Arithmetic facts at the current statement: loop ranges and conditions around it, and assumptions ``more``."""
         if self._here is None:
-            self._here = Arith(self.ranges, self.facts)
+            self._here = self.arith.child(assume=self.facts)
         return self._here.child(assume=more) if more else self._here
 
     def on_Loop(self, n: Loop) -> Stmt:
-        self.ranges[n.var] = extent_of(n)
-        self._here = None
-        if self.whole is not None and self._own(n) and (end := early_end(n, self.whole)) is not None:
+        if self._own(n) and (end := early_end(n, self.arith)) is not None:
             self.facts.append(binary("<", n.var, end))
+            self._here = None
             n = self.children(n).replace(extent=end)
             self.facts.pop()
             self._here = None
@@ -133,6 +131,8 @@ class _Guards(Rewriter):
         """True if skipping iterations past a dim leaves no needed element of a local buffer unwritten: each iteration
         uses the buffer alone, or only accumulates onto it.
         """
+        if self.accesses is None:
+            return False
         inside = local_accesses(n.body)
         own = {b for b, found in inside.items() if len(found) == len(self.accesses[b])}
         return all(

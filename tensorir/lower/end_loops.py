@@ -63,7 +63,7 @@ def end_loops(program: Program, target: Target) -> Program:
         dims = bool(dims_in(body))
         if not dims and not any(isinstance(x.body, If) for x in find(body, Loop)):
             return nest
-        arith = kernel_arith(axes, body)
+        arith = kernel_arith(program.known, axes, body)
         body = _Ends(arith, dims)(body)
         return rewrap(*_grid(axes, body, arith)) if dims else rewrap(axes, body)
 

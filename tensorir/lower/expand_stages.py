@@ -36,7 +36,7 @@ def expand_stages(program: Program, target: Target) -> Program:
 
     def kernel(nest: Stmt) -> Stmt:
         axes, body = bound_loops(nest)
-        arith = kernel_arith(axes, body)
+        arith = kernel_arith(program.known, axes, body)
         return rewrap(axes, hoist_conditions(_Expand(arith)(body)))
 
     return each_nest(program, kernel)

@@ -44,7 +44,7 @@ def finish(program: Program, target: Target) -> Program:
 
     def kernel(nest: Stmt) -> Stmt:
         axes, body = bound_loops(nest)
-        arith = kernel_arith(axes, body)
+        arith = kernel_arith(program.known, axes, body)
         kept = [x for x in axes if not _trivial(x)]
         ones: dict[Var, Expr] = {x.var: const(0) for x in axes if _trivial(x)}
         done = _without_unread(_Finish(arith)(substitute(body, ones)))

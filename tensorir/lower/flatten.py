@@ -39,7 +39,7 @@ def flatten(program: Program, target: Target) -> Program:
 
     def kernel(nest: Stmt) -> Stmt:
         axes, body = bound_loops(nest)
-        arith = kernel_arith(axes, body)
+        arith = kernel_arith(program.known, axes, body)
         # requests for cache lines are for CPUs, and for arrays that are still read from memory
         fetched = {b for b in reads(body) if b.scope is Scope.GLOBAL} if target.kind == "cpu" else set()
         return rewrap(axes, _Flatten(arith, swap, _vector_layouts(body), fetched)(body))

@@ -55,7 +55,7 @@ def fold_constants(program: Program, target: Target) -> Program:
         axes, body = bound_loops(nest)
         if not any(n.buffer.data is not None for n in find(body, Load)):
             return nest
-        arith = kernel_arith(axes, body)
+        arith = kernel_arith(program.known, axes, body)
         joined = Joiner(arith, loops=target.kind == "cpu")
         body = _Expand(arith, joined, {})(body)
         return rewrap(axes, NameBases(arith, joined.several)(body) if joined.loops else body)

@@ -18,14 +18,20 @@ Pass = Callable[[Program, Target], Program]
 
 
 def lowering(f: Pass) -> Pass:
-    """Decorator for a lowering pass: records the pass in the program it returns."""
+    """Decorator for a lowering pass: records the pass in the program it returns, and hands on what is known."""
 
     @functools.wraps(f)
     def run(program: Program, target: Target) -> Program:
-        new = f(program, target)
-        return new.replace(done=(*program.done, f.__name__))
+        if program.known is None:
+            program = _knowing(program.replace(), Arith())
+        return _knowing(f(program, target).replace(done=(*program.done, f.__name__)), program.known)
 
     return run
+
+
+def _knowing(program: Program, known: Arith) -> Program:
+    object.__setattr__(program, "known", known)
+    return program
 
 
 def each_nest(program: Program, f: Callable[[Stmt], Stmt]) -> Program:
@@ -61,10 +67,17 @@ def loop_ranges(loops: Iterable[Loop]) -> dict[Var, Interval]:
     return {x.var: extent_of(x) for x in loops}
 
 
-def kernel_arith(axes: Iterable[Loop], body: Stmt) -> Arith:
-    """Facts of a kernel: the ranges of its block and thread loops, and of every loop in its body."""
-    roles = {v: (0, count - 1) for r in find(body, Role) for v, count in r.numbers.items()}
-    return Arith({**loop_ranges([*axes, *find(body, Loop)]), **roles})
+def kernel_arith(known: Arith, axes: Iterable[Loop], body: Stmt) -> Arith:
+    """``known``, with the ranges of a kernel's block and thread loops, and of every loop in its body, as they are now.
+
+    What passes before found out stays known (``Program.known``), but for what depends on a range that has changed.
+    """
+    for x in (*axes, *find(body, Loop)):
+        known.ranges[x.var] = extent_of(x)
+    for r in find(body, Role):
+        for v, count in r.numbers.items():
+            known.ranges[v] = (0, count - 1)
+    return known
 
 
 def thread_count(loops: list[Loop]) -> int:

@@ -62,7 +62,7 @@ def insert_barriers(program: Program, target: Target) -> Program:
             tiles.async_read or leaving
         ):  # else an asynchronous unit runs next to the one thread
             return nest
-        owners = _Owners(axes, kernel_arith(axes, body))
+        owners = _Owners(axes, kernel_arith(program.known, axes, body))
         return rewrap(axes, _Sync(written, threads, tiles, owners).visit(body, _Touched())[0])
 
     return each_nest(program, kernel)

@@ -84,7 +84,7 @@ def _interleaved(nest: Stmt, whole: Loop, counts: dict[Buffer, int]) -> Stmt:
     for s in find(nest, Stage):
         if s not in inside and (b := next((b for b in _touched(s) if b in private), None)):
             raise _fail(loop, f"{s.name} touches {b.name} outside of it, of which each iteration has its own")
-    arith = kernel_arith([], nest)
+    arith = kernel_arith(Arith(), [], nest)
     still = {x.var for x in find(nest, Loop) if whole in find(x, Loop) or x.kind.level != "sequential"}
     copies = {}
     for b in private:

@@ -53,7 +53,7 @@ def partition_loops(program: Program, target: Target) -> Program:
             for x in axes:
                 body = cut.blocks(x, body)
         axes = [x.marked(Remark(whole(x, thread_count(axes)))) for x in axes]
-        body = _trimmed(_Tighten(kernel_arith(axes, body))(body), axes)
+        body = _trimmed(_Tighten(kernel_arith(program.known, axes, body))(body), axes, program.known)
         if not axes and not isinstance(body, Loop):
             body = Loop(Var("once", "index"), as_expr(1), body)  # several loops, still one kernel
         return rewrap(axes, body)
@@ -241,10 +241,10 @@ class _Tighten(Pruner):
         return n.replace(guards=tuple(g for g in n.guards if not self.arith.proves(g)))
 
 
-def _trimmed(body: Stmt, axes: list[Loop]) -> Stmt:
+def _trimmed(body: Stmt, axes: list[Loop], known: Arith) -> Stmt:
     """``body`` with loops that fill local buffers shortened to the elements read later."""
     while True:
-        arith = kernel_arith(axes, body)
+        arith = kernel_arith(known, axes, body)
         cuts: dict[Loop, Loop] = {}
         inside: set[Loop] = set()
         for b, found in local_accesses(body).items():

@@ -61,7 +61,7 @@ def spread_warps(program: Program, target: Target) -> Program:
         lane = next((x for x in axes if x.kind is Kind.THREAD_X), None)
         if lane is None:
             raise fail("lower.form", "a kernel has registers of warps and no lanes to hold them")
-        return rewrap(axes, _spread(body, lane, kernel_arith(axes, body)))
+        return rewrap(axes, _spread(body, lane, kernel_arith(program.known, axes, body)))
 
     return each_nest(program, kernel)
 

@@ -73,7 +73,7 @@ def vectorize(program: Program, target: Target) -> Program:
 
     def kernel(nest: Stmt) -> Stmt:
         axes, body = bound_loops(nest)
-        arith = kernel_arith(axes, body)
+        arith = kernel_arith(program.known, axes, body)
         raw = carriers(body) if target.family == "cuda" else set()
         return rewrap(axes, _vector_tiles(_Vectorize(arith, target, raw, _partly(body))(body), arith))
 
