@@ -33,15 +33,16 @@ UNKNOWN: Interval = (-math.inf, math.inf)
 
 
 class Ranges(dict[Var, Interval]):
-    """{variable: inclusive bounds}, a dict whose ``version`` increases with each change of what was asked for.
+    """{variable: inclusive bounds}, a dict that remembers which changed after they may have been asked for.
 
-    missed: variables that had no bounds when they were asked for
+    missed:  variables that had no bounds when they were asked for
+    changes: name bits of the changed variables, in order
     """
 
     def __init__(self, ranges: Mapping[Var, Interval]) -> None:
         super().__init__(ranges)
-        self.version = 0
         self.missed: set[Var] = set()
+        self.changes: list[int] = []
 
     def __missing__(self, v: Var) -> Interval:
         self.missed.add(v)
@@ -49,18 +50,29 @@ class Ranges(dict[Var, Interval]):
 
     def __setitem__(self, v: Var, interval: Interval) -> None:
         if self.get(v, None if v in self.missed else interval) != interval:
-            self.version += 1
+            self.changes.append(v.holds & ~Var.BIT)
         super().__setitem__(v, interval)
 
 
 class _Found:
-    """What an Arith has found out about expressions: linear forms, and bounds of atoms."""
+    """What an Arith has found out about expressions: linear forms, bounds of atoms, quotients of remainders.
 
-    __slots__ = ("bounds", "forms")
+    without: copy without what was found about expressions that hold some bits
+    """
+
+    __slots__ = ("bounds", "forms", "wholes")
 
     def __init__(self) -> None:
         self.forms: dict[Expr, Linear] = {}
         self.bounds: dict[Expr, Interval] = {}
+        self.wholes: dict[tuple[Expr, Expr], bool] = {}
+
+    def without(self, bits: int) -> _Found:
+        new = _Found()
+        new.forms = {e: form for e, form in self.forms.items() if not e.holds & bits}
+        new.bounds = {e: found for e, found in self.bounds.items() if not e.holds & bits}
+        new.wholes = {key: found for key, found in self.wholes.items() if not (key[0].holds | key[1].holds) & bits}
+        return new
 
 
 def _multiples(form: Linear, fact: Linear) -> set[int]:
@@ -92,8 +104,8 @@ class Arith:
         self.divisors: dict[Var, int] = {}  # variables known to be multiples
         self._atoms: dict[Any, Expr] = {}
         self._dims: dict[Expr, bool] = {}  # atoms, and whether dims are in them
-        self._forget()
         self._tall = False
+        self._forget()
         for cond in assume:
             self.assume(cond)
 
@@ -110,18 +122,23 @@ class Arith:
         return new
 
     def _forget(self) -> None:
-        self._version = self.ranges.version
+        """Start without anything found."""
+        self._seen = len(self.ranges.changes)  # of the changes of ranges
         self._anywhere, self._here, self._told = _Found(), _Found(), 0
 
     def _learn(self, bits: int) -> None:
-        """Forget what was found about expressions that hold some of ``bits``: more is known now."""
+        """Find anew what is about expressions that hold some of ``bits``: more is known of these now."""
         self._here, self._told = _Found(), self._told | bits
 
-    def _memo(self, e: Expr) -> _Found:
-        """Where to look up ``e``: what no assumption is about is the same under all of them."""
-        if self._version != self.ranges.version:
-            self._forget()
-        return self._here if e.holds & self._told else self._anywhere
+    def _memo(self, holds: int) -> _Found:
+        """What was found about expressions with these bits: that without assumptions, where none is about them."""
+        if self._seen != len(self.ranges.changes):
+            bits = 0
+            for changed in self.ranges.changes[self._seen :]:
+                bits |= changed
+            self._anywhere, self._here = self._anywhere.without(bits), self._here.without(bits)
+            self._seen = len(self.ranges.changes)
+        return self._here if holds & self._told else self._anywhere
 
     def assume(self, cond: Expr) -> None:
         """Add to this Arith the facts that ``cond`` implies."""
@@ -197,13 +214,13 @@ class Arith:
         if isinstance(e, Var):
             low, high = self.ranges[e]
             return Linear({}, int(low)) if low == high else Linear({e: 1}, 0)
-        forms = self._memo(e).forms
+        forms = self._memo(e.holds).forms
         form = forms.get(e)
         if form is None:
             if not self._tall and e.height > STEP:
                 self._tall = True
                 try:
-                    for x in steps(e, lambda x: x in self._memo(x).forms):  # type: ignore[arg-type]
+                    for x in steps(e, lambda x: x in self._memo(x.holds).forms):
                         self.linear(x)  # type: ignore[arg-type]
                     form = forms[e] = self._found(e)
                 finally:
@@ -270,7 +287,7 @@ class Arith:
         """Linear form of a sum, built term by term without recursion."""
         sums: list[Binary] = [e]
         while isinstance(x := sums[-1].a, Binary) and x.op in ("+", "-") and x.dtype == "index":
-            if x in self._memo(x).forms:
+            if x in self._memo(x.holds).forms:
                 break
             sums.append(x)
         first = self.linear(x)
@@ -346,6 +363,13 @@ class Arith:
         """True if ``d`` equals ``m.a // m.b`` for the remainder ``m`` = ``m.a % m.b``."""
         if not isinstance(d, Binary) or d.op != "//" or not isinstance(d.b, Const):
             return False
+        found = self._memo(d.holds | m.holds).wholes
+        if (d, m) not in found:
+            found[d, m] = self._divides(d, m)
+        return found[d, m]
+
+    def _divides(self, d: Binary, m: Binary) -> bool:
+        """True if the quotient ``d`` by a constant equals ``m.a // m.b`` for the remainder ``m``."""
         c, whole = as_int(m.b), as_int(d.b)
         if whole > 0 and whole % c == 0:
             inner = self.linear(d.a) if whole == c else self._divide(self.linear(d.a), whole // c, "//")
@@ -408,7 +432,7 @@ class Arith:
             if known is UNKNOWN and e.bounds is not None:
                 known = e.bounds
             return max(known[0], near[0]), min(known[1], near[1])
-        bounds = self._memo(e).bounds
+        bounds = self._memo(e.holds).bounds
         found = bounds.get(e)
         if found is None:
             found = bounds[e] = self._range_inside(e)

@@ -8,7 +8,7 @@ from operator import is_
 from typing import Any
 from weakref import WeakValueDictionary
 
-from tensorir.ir.node import Node
+from tensorir.ir.node import STEP, Node
 from tensorir.ir.shared import children_first
 
 
@@ -44,15 +44,19 @@ _set = object.__setattr__  # nodes may be frozen, and this changes none
 def structure(e: Node) -> Hashable:
     """Hashable key of an expression's structure; variables and buffers by identity."""
     if e.alike is None:
-        for x in children_first([e], lambda n: [c for c in n.children() if c.alike is None]):
-            alone = x.alone()
-            made = Structure.of((type(x).__name__, *x.own(), *map(_known, x.children()))) if alone is None else alone
-            _set(x, "alike", made)
-    return _known(e)
-
-
-def _known(e: Node) -> Hashable:
+        if e.height > STEP:  # too tall for a function that calls itself
+            for x in children_first([e], lambda n: [c for c in n.children() if c.alike is None]):
+                _intern(x)
+        else:
+            _intern(e)
     return e.alike  # type: ignore[no-any-return]
+
+
+def _intern(e: Node) -> None:
+    alone = e.alone()
+    if alone is None:
+        alone = Structure.of((type(e).__name__, *e.own(), *map(structure, e.children())))
+    _set(e, "alike", alone)
 
 
 def same(a: Node, b: Node) -> bool:
