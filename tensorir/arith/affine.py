@@ -15,7 +15,7 @@ from tensorir.arith.conditions import conjuncts, contrary, negate
 from tensorir.arith.linear import Linear as Linear
 from tensorir.ir.build import BITS, SHIFTS, as_int, binary, cast, const, select, unary
 from tensorir.ir.dtypes import DTYPES, is_float
-from tensorir.ir.node import STEP, Node
+from tensorir.ir.node import ALL_NAMES, DIMS, STEP, Node
 from tensorir.ir.shared import once, steps
 from tensorir.ir.structure import same as same
 from tensorir.ir.structure import structure as structure
@@ -50,7 +50,7 @@ class Ranges(dict[Var, Interval]):
 
     def __setitem__(self, v: Var, interval: Interval) -> None:
         if self.get(v, None if v in self.missed else interval) != interval:
-            self.changes.append(v.holds & ~Var.BIT)
+            self.changes.append(v.holds & ALL_NAMES)
         super().__setitem__(v, interval)
 
 
@@ -103,7 +103,6 @@ class Arith:
         self.known: frozenset[Any] = frozenset()
         self.divisors: dict[Var, int] = {}  # variables known to be multiples
         self._atoms: dict[Any, Expr] = {}
-        self._dims: dict[Expr, bool] = {}  # atoms, and whether dims are in them
         self._tall = False
         self._forget()
         for cond in assume:
@@ -203,7 +202,7 @@ class Arith:
                 end = -form.constant / c  # c * v + constant <= 0
                 new = (low, min(high, math.floor(end))) if c > 0 else (max(low, math.ceil(end)), high)
                 self.tight = {**self.tight, v: new}
-                self._learn(v.holds & ~Var.BIT)
+                self._learn(v.holds & ALL_NAMES)
 
     # --- linear forms
 
@@ -290,10 +289,12 @@ class Arith:
             if x in self._memo(x.holds).forms:
                 break
             sums.append(x)
-        first = self.linear(x)
-        total, rests = Linear(dict(first.terms), first.constant), first.rests()
-        for s in reversed(sums):
-            term, scale = s.b, 1 if s.op == "+" else -1
+        return self.total([(x, 1), *[(s.b, 1 if s.op == "+" else -1) for s in reversed(sums)]])
+
+    def total(self, parts: Iterable[tuple[Expr, int]]) -> Linear:
+        """Linear form of a sum of multiples of indices, ``n * e`` for each pair (e, n)."""
+        total, rests = Linear({}, 0), False
+        for term, scale in parts:
             if isinstance(term, Const):
                 total.constant += scale * int(term.value)
                 continue
@@ -563,7 +564,7 @@ class Arith:
                     return True
         for atom, k in form.terms.items():  # min(a, n - 1) is at most either, which ranges of dims do not say
             inner = _plain(atom)
-            if isinstance(inner, Binary) and self._has_dims(inner):
+            if isinstance(inner, Binary) and inner.holds & DIMS:
                 rest = Linear({t: n for t, n in form.terms.items() if t is not atom}, form.constant)
                 if self._held(inner, k, rest):
                     return True
@@ -576,12 +577,6 @@ class Arith:
                 m = Linear({t: n for t, n in form.terms.items() if t is not atom}, form.constant).times(c)
                 return c > 0 and self._at_most(x.times(k).plus(m).plus(Linear({}, 0 if k < 0 else 1 - c)))
         return False
-
-    def _has_dims(self, atom: Expr) -> bool:
-        found = self._dims.get(atom)
-        if found is None:
-            found = self._dims[atom] = any(v.bounds for v in find(atom, Var))
-        return found
 
     def _held(self, atom: Binary, k: int, rest: Linear) -> bool:
         """True if ``rest + k * atom <= 0`` follows from a bound on ``atom``, a remainder, minimum or maximum."""

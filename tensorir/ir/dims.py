@@ -7,9 +7,10 @@ beyond it are guarded like those of an overshooting split.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import TypeGuard
 
 from tensorir.ir.build import as_expr, as_int, no_constant
-from tensorir.ir.node import Node
+from tensorir.ir.node import DIMS, Node
 from tensorir.ir.structure import same
 from tensorir.ir.tree import Binary, Buffer, Const, Expr, Var
 from tensorir.ir.visit import find, substitute
@@ -20,8 +21,13 @@ LARGEST_DIM = 2**31 - 1
 
 def dims_in(*given: object) -> list[Var]:
     """Return the dims in expressions or trees, each once, in order of declaration."""
-    found = {v for e in given if isinstance(e, Node) for v in find(e, Var) if v.bounds is not None}
+    found = {v for e in given if has_dims(e) for v in find(e, Var) if v.bounds is not None}
     return sorted(found, key=lambda v: v.order)
+
+
+def has_dims(e: object) -> TypeGuard[Node]:
+    """True if ``e`` is an expression or a tree with dims in it, read off ``holds``."""
+    return isinstance(e, Node) and bool(e.holds & DIMS)
 
 
 def span(e: Expr) -> tuple[int, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tensorir.ir.node import STEP
 from tensorir.ir.shared import children_first
 from tensorir.ir.tree import Binary, Broadcast, Call, Cast, Expr, Load, Pack, Ramp, Select, Shuffle, Unary, Var
 
@@ -9,8 +10,11 @@ from tensorir.ir.tree import Binary, Broadcast, Call, Cast, Expr, Load, Pack, Ra
 def lanes_of(e: Expr) -> int:
     """The number of lanes of an expression (1 for scalars)."""
     if not e.width:
-        for x in children_first([e], lambda n: [c for c in n.children() if not c.width]):
-            _set(x, "width", _lanes(x))
+        if e.height > STEP:  # too tall for a function that calls itself
+            for x in children_first([e], lambda n: [c for c in n.children() if not c.width]):
+                _set(x, "width", _lanes(x))
+        else:
+            _set(e, "width", _lanes(e))
     return e.width
 
 
@@ -28,11 +32,11 @@ def _lanes(e: Expr) -> int:
         case Shuffle():
             return len(e.picks)
         case Load():
-            return max([e.buffer.lanes, *(i.width for i in e.index[:1])])  # numbers of rank 0 have no index
+            return max([e.buffer.lanes, *map(lanes_of, e.index[:1])])  # numbers of rank 0 have no index
         case Select():
-            return e.a.width
+            return lanes_of(e.a)
         case Binary() | Unary() | Cast():
-            return e.a.width
+            return lanes_of(e.a)
         case Call():
-            return max([1, *(x.width for x in e.args)])
+            return max([1, *map(lanes_of, e.args)])
     return 1

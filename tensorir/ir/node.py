@@ -22,8 +22,11 @@ _STATEMENTS = {"Stmt", "Stmt | None", "tuple[Stmt, ...]", "tuple[Role, ...]"}
 NODES: dict[str, type[Node]] = {}
 NAMES = 64
 """Bits of a node's ``holds`` that its variables share, the lowest ones; each class of nodes has one of its own."""
+ALL_NAMES = (1 << NAMES) - 1
 SIDES = 1 << NAMES
 """The bit of expressions that evaluate an operand only where a condition holds."""
+DIMS = 2 << NAMES
+"""The bit of dims (``Var.bounds``)."""
 ANY_NODE = -1
 """Bits with which any node is met."""
 
@@ -119,7 +122,7 @@ T = TypeVar("T", bound=type[Node])
 def node(cls: T) -> T:
     """Class decorator: make ``cls`` an IR node, a slotted dataclass that knows its child fields."""
     kinds = {n: str(kind) for n, kind in cls.__annotations__.items()}
-    cls.BIT = 1 << NAMES + 1 + len(NODES)
+    cls.BIT = 4 << NAMES + len(NODES)
     cls.FIELDS = tuple(n for n in kinds if not isinstance(vars(cls).get(n), dataclasses.Field))
     cls.CHILDREN = tuple((n, kind in _MANY_CHILDREN) for n, kind in kinds.items() if kind in _ONE | _MANY_CHILDREN)
     cls.BODIES = tuple((n, many) for n, many in cls.CHILDREN if kinds[n] in _STATEMENTS)

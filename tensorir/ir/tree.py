@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from zlib import crc32
 
 from tensorir.errors.habits import unknown
-from tensorir.ir.node import NAMES, SIDES, Node, node
+from tensorir.ir.node import DIMS, NAMES, SIDES, Node, node
 from tensorir.ir.operators import Operators, no_item, no_iteration, no_number, no_truth
 from tensorir.ir.words import BLOCKS as BLOCKS
 from tensorir.ir.words import THREADS as THREADS
@@ -91,7 +91,7 @@ class Var(Expr):
         return self
 
     def own_bits(self) -> int:
-        return self.BIT | 1 << crc32(self.name.encode()) % NAMES
+        return self.BIT | 1 << crc32(self.name.encode()) % NAMES | (DIMS if self.bounds is not None else 0)
 
 
 @node

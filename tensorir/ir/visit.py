@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar, Self, TypeVar, overload
 
 from tensorir.ir.build import binary, cast, select
-from tensorir.ir.node import ANY_NODE, NODES, STEP, Node
+from tensorir.ir.node import ALL_NAMES, ANY_NODE, NODES, STEP, Node
 from tensorir.ir.places import Rewritten
 from tensorir.ir.shared import children_first
 from tensorir.ir.tree import (
@@ -127,7 +127,7 @@ def _names(names: Iterable[Var]) -> int:
     bits = 0
     for v in names:
         bits |= v.holds
-    return bits & ~Var.BIT
+    return bits & ALL_NAMES
 
 
 def is_empty(s: Node) -> bool:
@@ -160,8 +160,8 @@ class Rewriter:
         cls.meets = ANY_NODE if asks_all else bits_of(handlers)
         cls._table = _Table(handlers, asks_all)
 
-    def __call__(self, n: object) -> Any:
-        return self._table[type(n)](self, n)
+    def __call__(self, n: Any) -> Any:
+        return self._table[type(n)](self, n) if n.holds & self.meets else n
 
     def on_side(self, cond: Expr, opposite: bool, learn: Callable[[Self], None]) -> Self:
         """This rewriter for one side of a select on ``cond``, where ``learn`` may add assumptions.
@@ -248,11 +248,11 @@ def _as_it_is(rewriter: Rewriter, n: Any) -> Any:
 
 
 def _below(rewriter: Rewriter, n: Node) -> Node:
-    return n.map(rewriter) if n.holds & rewriter.meets else n
+    return n.map(rewriter)
 
 
 def _below_bodies(rewriter: Rewriter, n: Node) -> Node:
-    return n.map_bodies(rewriter) if n.holds & rewriter.meets else n
+    return n.map_bodies(rewriter)
 
 
 def _below_lets(rewriter: Rewriter, n: Let) -> Stmt:
@@ -262,7 +262,7 @@ def _below_lets(rewriter: Rewriter, n: Let) -> Stmt:
     while type(body) is Let and body.holds & rewriter.meets:
         lets.append((body, body.value if rewriter._table.statements_only else rewriter(body.value)))
         body = body.body
-    body = rewriter(body) if lets else body
+    body = rewriter(body)
     for let, value in reversed(lets):
         body = let if value is let.value and body is let.body else Let(let.var, value, body)
     return body
@@ -298,8 +298,6 @@ class _Substitute(Rewriter):
         return self.values.get(n, n)
 
     def on_Binary(self, n: Binary) -> Expr:
-        if not n.holds & self.meets:
-            return n
         a, b = self(n.a), self(n.b)
         return n if a is n.a and b is n.b else binary(n.op, a, b)
 

@@ -83,14 +83,22 @@ def sides_of(
         moving.update(loop_ranges([x for x in axes if x.kind.level == "thread"]))
     out = []
     known: dict[int, tuple[Mapping[Var, tuple[float, float]], Arith]] = {}  # by path: all accesses of a stage have one
+    covered: dict[tuple[int, Expr], Side | None] = {}  # an update reads what it writes
     for a in found:
         if id(a.path) not in known:
             inner = {**moving, **loop_ranges([x for x in a.path[depth:] if isinstance(x, Loop)])}
             conds = [x.cond for x in a.path if isinstance(x, If)]
             known[id(a.path)] = inner, arith.child(assume=conds) if conds else arith
         inside, here = known[id(a.path)]
-        sides = [side_of(in_loops(i, a.stage), here, inside) for i in a.index]
-        out.append([s and Side(s.first, s.extent + n - 1) for s, n in zip(sides, a.extents, strict=True)])
+        places = [(id(a.path), in_loops(i, a.stage)) for i in a.index]
+        covered.update({p: side_of(p[1], here, inside) for p in places if p not in covered})
+        sides = [covered[p] for p in places]
+        out.append(
+            [
+                s if s is None or n == 1 else Side(s.first, s.extent + n - 1)
+                for s, n in zip(sides, a.extents, strict=True)
+            ]
+        )
     return out
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tensorir.arith.affine import Arith, Linear
 from tensorir.ir.build import as_expr, as_int, binary, const
 from tensorir.ir.layout import Cell, Piece, cells, permuted
@@ -96,12 +98,17 @@ class _Flatten(Pruner):
     def _flat(self, b: Buffer, index: tuple[Expr, ...]) -> tuple[Expr]:
         if b not in self.cells:
             self.cells[b] = cells(self._laid_out(b))[0]
-        out: Expr = const(0)
+        parts: list[tuple[Expr, Any]] = []
         for cell in self.cells[b]:
             i = self._piece(index, cell.piece)
             for d, divisor, extent, scale in cell.folds:
                 i = binary("^", i, binary("*", self._piece(index, (d, divisor, extent)), scale))
-            out = binary("+", out, binary("*", i, cell.stride))
+            parts.append((i, cell.stride))
+        if all(i.dtype == "index" and isinstance(stride, int) for i, stride in parts):
+            return (self.arith.total(parts).expr(),)
+        out: Expr = const(0)
+        for i, stride in parts:
+            out = binary("+", out, binary("*", i, stride))
         return (self.arith.linear(out).expr(),)
 
     def _piece(self, index: tuple[Expr, ...], piece: Piece) -> Expr:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tensorir.ir.tree import CommitGroup, Fence, If, IntrinCall, Loop, Program, Seq, Stage, Stmt, WaitGroup
-from tensorir.ir.visit import Rewriter, find, sequence
+from tensorir.ir.visit import Rewriter, find, has, sequence
 from tensorir.lower.form import bound_loops, each_nest, lowering, rewrap
 from tensorir.target import Target
 
@@ -24,6 +24,8 @@ def order_products(program: Program, target: Target) -> Program:
 
 
 def _kernel(nest: Stmt) -> Stmt:
+    if not has(nest, IntrinCall):
+        return nest
     axes, body = bound_loops(nest)
     body = _Order()(body)
     stores = find(body, CommitGroup, lambda g: g.of == STORES)

@@ -42,7 +42,7 @@ from tensorir.ir.tree import (
     Unary,
     Var,
 )  # fmt: skip
-from tensorir.ir.visit import Rewriter, find, sequence, substitute, uses, walk
+from tensorir.ir.visit import Rewriter, find, has, sequence, substitute, uses, walk
 from tensorir.lower.form import bound_loops, each_nest, kernel_arith, lowering, rewrap
 from tensorir.lower.moves import carriers, moves
 from tensorir.lower.scan_lanes import InLanes, ending, scan_of
@@ -470,7 +470,12 @@ class _Lanes:
     def _gather(self, e: Load, why: str) -> Expr:
         if self.copies_only and e.buffer.scope is Scope.GLOBAL:
             raise _Scalar(f"what lanes read of {e.buffer.name} {why}")
-        return Pack(tuple(self._lane(e, k) for k in range(self.lanes)), e.dtype)
+        found = None if has(e.index[0], Load) else self.arith.linear(e.index[0]).along(self.var)
+        if found is None:
+            return Pack(tuple(self._lane(e, k) for k in range(self.lanes)), e.dtype)
+        step, first = found
+        index = [Linear(first.terms, first.constant + step * k).expr() for k in range(self.lanes)]
+        return Pack(tuple(Load(e.buffer, (i,), e.dtype) for i in index), e.dtype)
 
     def _lane(self, e: Expr, k: int) -> Expr:
         return _Linear(self.arith)(substitute(e, {self.var: const(k)}))  # type: ignore[no-any-return]
