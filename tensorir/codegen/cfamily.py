@@ -213,7 +213,8 @@ class _KernelText:
         self.expr.maps = tensor_maps(k.body, self.names, self.expr.rounded_tiles)
         for b in (b for call in find(k.body, IntrinCall) for b in aligned_tiles(call)):
             self.expr.aligned[b] = TILE_ALIGN
-        self.params = [b for b in k.params if b in _addressed(k.body)]
+        addressed = _addressed(k.body)
+        self.params = [b for b in k.params if b in addressed]
         for b in k.params:
             self.names.buffer(b)
         for v in k.scalars:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -18,7 +19,7 @@ def called(helpers: Mapping[str, str], bodies: Iterable[str]) -> dict[str, str]:
 
     Printing records helpers eagerly, some for expressions later replaced by shorter forms.
     """
-    words = {name: set(_WORD.findall(text)) for name, text in helpers.items()}
+    words = {name: _words(text) for name, text in helpers.items()}
     todo = [name for name in helpers if name not in words[name]]
     for body in bodies:
         todo += helpers.keys() & set(_WORD.findall(body))
@@ -27,8 +28,14 @@ def called(helpers: Mapping[str, str], bodies: Iterable[str]) -> dict[str, str]:
         name = todo.pop()
         if name not in found:
             found.add(name)
-            todo += helpers.keys() & words[name]
+            todo += helpers.keys() & words[name].keys()
     return {name: text for name, text in helpers.items() if name in found}
+
+
+@functools.lru_cache(maxsize=1024)
+def _words(text: str) -> dict[str, None]:
+    """Words of a helper's text, each once, in order; most texts are the same in all kernels."""
+    return dict.fromkeys(_WORD.findall(text))
 
 
 def preamble(helpers: Mapping[str, str]) -> list[str]:
@@ -49,7 +56,7 @@ def _ordered(helpers: Mapping[str, str]) -> Iterator[str]:
         if name in placed:
             return
         placed.add(name)
-        for used in dict.fromkeys(_WORD.findall(helpers[name])):
+        for used in _words(helpers[name]):
             if used in helpers:
                 yield from place(used)
         yield helpers[name]

@@ -117,14 +117,17 @@ class _Hoist(Rewriter):
         return n
 
     def on_Load(self, n: Load) -> Load:
-        return n.replace(index=(self._index(n.buffer, self(n.index[0])),))
+        i = self._index(n.buffer, self(n.index[0]))
+        return n if i is n.index[0] else n.replace(index=(i,))
 
     def on_Store(self, n: Store) -> Store:
-        return n.replace(index=(self._index(n.buffer, self(n.index[0])),), value=self(n.value))
+        i, value = self._index(n.buffer, self(n.index[0])), self(n.value)
+        return n if i is n.index[0] and value is n.value else n.replace(index=(i,), value=value)
 
     def _index(self, b: Buffer, i: Expr) -> Expr:
         if isinstance(i, Ramp):
-            return i.replace(base=self._index(b, i.base))
+            base = self._index(b, i.base)
+            return i if base is i.base else i.replace(base=base)
         if not self.depth or has(i, Load):
             return i
         form = self.arith.linear(i)
