@@ -303,7 +303,8 @@ class Arith:
                 term = term.a
             form = self.linear(term)
             total.add(form, scale)
-            if rests := rests or form.rests():
+            rests = rests or (type(term) is not Var and form.rests())
+            if rests:
                 total = self._merge(total)
         return total
 

@@ -102,7 +102,6 @@ class Rewritten(dict[Any, Any]):
     def __init__(
         self, root: Node, places: Places | None = None, place: Place | None = None, outer: Any = None, level: int = 0
     ) -> None:
-        super().__init__()
         self.descending, self.level = False, level
         self.root, self.places, self.place, self.outer = root, places, place, outer
         self.sides: dict[Any, Any] = {}  # what else is made once in this place

@@ -131,11 +131,14 @@ class _Hoist(Rewriter):
         if not self.depth or has(i, Load):
             return i
         form = self.arith.linear(i)
-        fixed = {t: c for t, c in form.terms.items() if all(v in self.hardware for v in find(t, Var))}
+        fixed = {t: c for t, c in form.terms.items() if self._is_fixed(t)}
         if len(fixed) < 2 or len(fixed) == len(form.terms):
             return i
         rest = Linear({t: c for t, c in form.terms.items() if t not in fixed}, form.constant)
         return Linear({self._name(b, Linear(fixed, 0)): 1}, 0).plus(rest).expr()
+
+    def _is_fixed(self, t: Expr) -> bool:
+        return t in self.hardware if isinstance(t, Var) else all(v in self.hardware for v in find(t, Var))
 
     def _name(self, b: Buffer, part: Linear) -> Var:
         key = (b, frozenset((structure(t), c) for t, c in part.terms.items()))
