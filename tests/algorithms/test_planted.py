@@ -5,6 +5,8 @@ import pytest
 
 import tensorir as tir
 from tensorir.check import definition
+from tensorir.check.equivalence import compare
+from tensorir.interp.numbers import Field
 
 FORMS = {"places": dict(tile=4), "panels": dict(tile=4, panel=16), "whole": dict(tile=2, whole=[32, 32])}
 
@@ -58,7 +60,7 @@ def test_an_epilogue_that_is_dropped_is_refused(name, options, make, monkeypatch
 @pytest.mark.parametrize("template", ["cpu_winograd", "gpu_winograd", "gpu_winograd_fused"])
 def test_templates_refuse_a_wrong_algorithm(template, monkeypatch):
     w, target = faults.convolution(), "opencl" if template == "cpu_winograd" else "cuda -arch=sm_80"
-    assert w.schedule(template=template, target=target).check()
+    assert compare(w.schedule(template=template, target=target), Field(), 1) is None
     faults.WINOGRAD["padding of rows"](monkeypatch)
     with pytest.raises(tir.ScheduleError) as e:
         w.schedule(template=template, target=target)

@@ -29,10 +29,10 @@ def test_warpgroups_get_shapes_that_tensor_copies_take(name):
 def test_another_seed_draws_others():
     """The shapes that were saved are those of seed 0."""
     c = emulated_shapes.CLASSES["bf16 mma.sync"]
-    drawn = [[(x.shape, x.config) for x in emulated_shapes.cases(c, 4, seed)] for seed in (0, 0, 7, 8)]
-    assert drawn[0] == drawn[1] == [(x.shape, x.config) for x in emulated_shapes.cases(c, 4)]
-    assert drawn[2] not in (drawn[0], drawn[3])
-    assert [(x.shape, x.config) for x in emulated_shapes.cases(c, 2)] == drawn[0][:2]
+    drawn = [[(x.shape, x.config) for x in emulated_shapes.cases(c, 3, seed)] for seed in (0, 7, 8)]
+    assert drawn[0] == [(x.shape, x.config) for x in emulated_shapes.cases(c, 3)]
+    assert drawn[1] not in (drawn[0], drawn[2])
+    assert [(x.shape, x.config) for x in emulated_shapes.cases(c, 1)] == drawn[0][:1]
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="no C++ compiler to emulate with")

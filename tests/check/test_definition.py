@@ -60,7 +60,7 @@ def redeclared(work, most=2):
                 assert e.code in ("template.target", "space.empty")
                 continue
             seen = set()
-            for config in spread_over(space, 4):
+            for config in spread_over(space, 3):
                 try:
                     s = work.schedule(config, name, target)
                 except tir.TensorIRError as e:

@@ -191,7 +191,7 @@ def conditions(depth):
 
 
 @given(cond=conditions(3), dtype=st.sampled_from(TYPES), lanes=st.sampled_from([4, 8, 16]), seed=st.integers(0, 99))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_any_condition(cond, dtype, lanes, seed):
     s = vectorized(lambda x, y, h, i: tir.where(cond[0](x, y, h, i), x, y), (dtype, dtype), lanes)
     assert s.check()

@@ -52,7 +52,7 @@ def test_a_combiner_that_does_not_commute(target, exclusive, reverse):
     np.testing.assert_array_equal(np.stack(got, 1), composed(p, q, exclusive, reverse))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(st.integers(1, 70), st.sampled_from([2, 4, 8, 16]), *2 * [st.booleans()],
        st.sampled_from(["sum", "prod", "min", "max"]), st.sampled_from(["int32", "float32"]))  # fmt: skip
 def test_every_width_and_length(n, lanes, exclusive, reverse, op, dtype):

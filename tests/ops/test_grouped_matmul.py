@@ -153,7 +153,7 @@ def test_sums_in_parts(template):
     assert is_right(w, beyond(w, {**config, **small, "splits": 2}, template, target))
 
 
-@pytest.mark.parametrize(("align", "rows"), [(16, 16), (32, 32), (48, 16), (64, 64), (128, 128), (4096, 128)])
+@pytest.mark.parametrize(("align", "rows"), [(16, 16), (48, 16), (64, 64), (4096, 128)])
 def test_blocks_have_rows_of_one_group(align, rows):
     big = dict(m=align * 64, n=4096, k=4096, align=align)
     for options, target in ((big, AMPERE), (dict(big, dtype="float16"), AMPERE), (dict(big, dtype="float16"), HOPPER)):

@@ -75,7 +75,7 @@ def on_device(s, work):
     return got.dtype == want.dtype and np.array_equal(got.astype("float64"), want.astype("float64"))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=16, deadline=None)
 @given(options, TARGETS, st.data())
 def test_every_configuration_of_every_template_is_exact(parameters, target, data):
     work = tir.ops.matmul(**parameters)

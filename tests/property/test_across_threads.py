@@ -77,7 +77,7 @@ KEYS = ("terms", "threads", "per_block", "chunks", "scope")
 
 
 @given(CASES)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_on_the_device(case):
     case, (outputs, want) = drawn(case)
     s = scheduled(outputs, "opencl", **{k: case[k] for k in KEYS})
