@@ -345,7 +345,7 @@ def test_a_set_of_shapes(tmp_path, monkeypatch):
 
     monkeypatch.setattr("tensorir.api.channel.Builders", Noted)
     works = [from_file(ZOO, "product", {"n": n}) for n in (16, 20)]
-    given = {"weights": [1, 2], "strategy": "random", "builders": 2, "top": 1}
+    given = {"weights": [1, 2], "strategy": "random", "builders": 2, "top": 1, "final_s": 0.1}
     found = tir.tune_shapes(works, trials=6, budget=None, log=str(tmp_path), **given)
     assert found.status == "ok" and [o.trials for o in found.outcomes] == [6, 6]
     assert len({who for who, _ in asked}) == 1 and max(len(keys) for _, keys in asked) == 2

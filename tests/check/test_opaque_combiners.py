@@ -35,7 +35,7 @@ def in_parts(y, part):
     return s
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=4, deadline=None)
 @given(st.integers(1, 7), st.integers(1, 9))
 def test_online_softmax_is_right_and_exactly(rows, part):
     for s in (tir.Schedule(online(rows)), in_parts(online(rows), part)):
