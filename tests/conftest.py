@@ -92,6 +92,33 @@ def _short_races():
         yield
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _one_emulator(tmp_path_factory):
+    """Of test processes side by side one compiles the emulator, for ten seconds, and the others wait and have it from
+    the cache of all tests.
+    """
+    try:
+        import fcntl
+    except ImportError:  # not on every system
+        yield
+        return
+    from tensorir.check import emulate
+    from tensorir.runtime.cache import default_directory
+
+    made, common = emulate._made, default_directory()
+    lock = tmp_path_factory.getbasetemp().parent / "emulator.lock"
+
+    def made_once(*given):
+        with lock.open("w") as file, pytest.MonkeyPatch.context() as patch:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            patch.setenv("TENSORIR_CACHE_DIR", str(common))
+            return made(*given)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(emulate, "_made", made_once)
+        yield
+
+
 @pytest.fixture(autouse=True)
 def _limits_stay():
     """A test that bounds its process bounds the tests after it: sanitizers found no memory for their shadows."""
