@@ -45,17 +45,17 @@ def vgg16(batch: int) -> list[Problem]:
 def winograd(layers: Iterable[Problem]) -> Iterator[Problem]:
     """Those layers to which Winograd's algorithm applies, by each of its templates."""
     for p in (p for p in layers if all(p.parameters.get(v, 1) == n for v, n in WINOGRAD.items())):
-        yield from (replace(p, template=name) for name in WHOLE if _offered(_with(p, n=1), name))
+        yield from (replace(p, template=name) for name in WHOLE if _offered(_of_small_images(p), name))
 
 
 @functools.cache
 def _offered(layer: Problem, name: str) -> bool:
-    """Whether a layer has a template; asked once of all batches, as rules make kernels to see that they can."""
+    """Whether a layer has a template; asked once of all images, as rules make kernels to see that they can."""
     return name in layer.workload().templates
 
 
-def _with(p: Problem, **changed: int) -> Problem:
-    return replace(p, options=tuple({**p.parameters, **changed}.items()))
+def _of_small_images(p: Problem) -> Problem:
+    return replace(p, group="", options=tuple({**p.parameters, "n": 1, "h": 14, "w": 14}.items()))
 
 
 def mobilenet(batch: int) -> list[Problem]:
