@@ -137,6 +137,14 @@ def _limits_stay():
 
 
 @pytest.fixture
+def scheduled_again(monkeypatch):
+    """Plans follow no steps that they have taken already: a test plants a fault in them later."""
+    monkeypatch.setattr(
+        "tensorir.automatic.plan.Plan._begin", lambda self, s, _: self._scheduled(s, self.space().default, None)
+    )
+
+
+@pytest.fixture
 def unoptimised(monkeypatch):
     """What is built for an OpenCL device computes the same without its compiler's optimisations, which take two
     thirds of a test's time. ``test_operators``, tuning and the README's tour run with them, as users do.

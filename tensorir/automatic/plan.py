@@ -7,6 +7,7 @@ import itertools
 import re
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import is_
 from typing import Any
 
 from tensorir.automatic.facts import NO_WISHES, Graph, Nest, Wishes
@@ -96,6 +97,9 @@ class Plan:
 
     def schedule(self, s: BaseSchedule, config: Config) -> BaseSchedule:
         """Schedule the definition by a configuration; return ``s``."""
+        begun = self.begun
+        if begun and not s.trace and all(map(is_, s.definition, begun.definition)) and config == self.space().default:
+            return self._begin(s, begun)
         return self._scheduled(s, config, None)
 
     def _scheduled(self, s: BaseSchedule, config: Config, after_inlining: BaseSchedule | None) -> BaseSchedule:
@@ -112,10 +116,16 @@ class Plan:
 
     def start(self, s: BaseSchedule) -> None:
         """Schedule the definition by the default configuration, reusing the planner's schedule as far as it goes."""
-        if self.begun is None or self.constants:
-            self._scheduled(s, self.space().default, self.after_inlining)
+        if self.begun:
+            self._begin(s, self.begun)
         else:
-            s._follow(self.begun)
+            self._scheduled(s, self.space().default, self.after_inlining)
+
+    def _begin(self, s: BaseSchedule, begun: BaseSchedule) -> BaseSchedule:
+        """Schedule the definition as the planner has, and what depends on constants ahead of time; return ``s``."""
+        s._follow(begun)
+        self._ahead(s)
+        return s
 
     def _ahead(self, s: BaseSchedule) -> None:
         """Mark intermediate arrays that depend on constants alone ``run_once``: their kernels run ahead of time, once

@@ -8,6 +8,8 @@ from tensorir.check import definition
 from tensorir.check.equivalence import compare
 from tensorir.interp.numbers import Field
 
+pytestmark = pytest.mark.usefixtures("scheduled_again")
+
 FORMS = {"places": dict(tile=4), "panels": dict(tile=4, panel=16), "whole": dict(tile=2, whole=[32, 32])}
 
 

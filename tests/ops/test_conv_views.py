@@ -10,6 +10,8 @@ from tensorir.check.equivalence import compare
 from tensorir.interp.numbers import Field
 from tensorir.schedule.primitives import reindex, reindex_writes, terms
 
+pytestmark = pytest.mark.usefixtures("scheduled_again")
+
 TARGET = "cuda -arch=sm_80"
 FORWARD = (
     {},

@@ -8,6 +8,8 @@ import tensorir as tir
 from tensorir.schedule.primitives import reindex, reindex_writes
 from tensorir.schedule.primitives.reindex_view import Bijection
 
+pytestmark = pytest.mark.usefixtures("scheduled_again")
+
 WGMMA, SM80, SM90 = "gpu_tile_wgmma", "cuda -arch=sm_80", "cuda -arch=sm_90a"
 PLAIN, GROUPED = dict(c=8, h=6, w=7, k=12), dict(n=2, c=32, h=7, w=6, k=64, groups=2, stride=2)
 CASES = [
