@@ -12,7 +12,10 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Self, TypeVar
 
 from tensorir.arith.conditions import conjuncts, contrary, negate
+from tensorir.arith.linear import UNKNOWN as UNKNOWN
+from tensorir.arith.linear import Interval as Interval
 from tensorir.arith.linear import Linear as Linear
+from tensorir.arith.linear import Memo, Ranges, within_bits
 from tensorir.ir.build import BITS, SHIFTS, as_int, binary, cast, const, select, unary
 from tensorir.ir.dtypes import DTYPES, is_float
 from tensorir.ir.node import ALL_NAMES, DIMS, STEP, Node
@@ -26,53 +29,6 @@ N = TypeVar("N", bound=Node)
 
 CHAIN = 3
 """Facts about dims that a proof uses one after another."""
-
-Interval = tuple[float, float]
-"""Inclusive bounds; infinite where nothing is known."""
-UNKNOWN: Interval = (-math.inf, math.inf)
-
-
-class Ranges(dict[Var, Interval]):
-    """{variable: inclusive bounds}, a dict that remembers which changed after they may have been asked for.
-
-    missed:  variables that had no bounds when they were asked for
-    changes: name bits of the changed variables, in order
-    """
-
-    def __init__(self, ranges: Mapping[Var, Interval]) -> None:
-        super().__init__(ranges)
-        self.missed: set[Var] = set()
-        self.changes: list[int] = []
-
-    def __missing__(self, v: Var) -> Interval:
-        self.missed.add(v)
-        return UNKNOWN
-
-    def __setitem__(self, v: Var, interval: Interval) -> None:
-        if self.get(v, None if v in self.missed else interval) != interval:
-            self.changes.append(v.holds & ALL_NAMES)
-        super().__setitem__(v, interval)
-
-
-class _Found:
-    """What an Arith has found out about expressions: linear forms, bounds of atoms, quotients of remainders.
-
-    without: copy without what was found about expressions that hold some bits
-    """
-
-    __slots__ = ("bounds", "forms", "wholes")
-
-    def __init__(self) -> None:
-        self.forms: dict[Expr, Linear] = {}
-        self.bounds: dict[Expr, Interval] = {}
-        self.wholes: dict[tuple[Expr, Expr], bool] = {}
-
-    def without(self, bits: int) -> _Found:
-        new = _Found()
-        new.forms = {e: form for e, form in self.forms.items() if not e.holds & bits}
-        new.bounds = {e: found for e, found in self.bounds.items() if not e.holds & bits}
-        new.wholes = {key: found for key, found in self.wholes.items() if not (key[0].holds | key[1].holds) & bits}
-        return new
 
 
 def _multiples(form: Linear, fact: Linear) -> set[int]:
@@ -123,21 +79,21 @@ class Arith:
     def _forget(self) -> None:
         """Start without anything found."""
         self._seen = len(self.ranges.changes)  # of the changes of ranges
-        self._anywhere, self._here, self._told = _Found(), _Found(), 0
+        self._general, self._special, self._assumed = Memo(), Memo(), 0
 
     def _learn(self, bits: int) -> None:
         """Find anew what is about expressions that hold some of ``bits``: more is known of these now."""
-        self._here, self._told = _Found(), self._told | bits
+        self._special, self._assumed = Memo(), self._assumed | bits
 
-    def _memo(self, holds: int) -> _Found:
+    def _memo(self, holds: int) -> Memo:
         """What was found about expressions with these bits: that without assumptions, where none is about them."""
         if self._seen != len(self.ranges.changes):
             bits = 0
             for changed in self.ranges.changes[self._seen :]:
                 bits |= changed
-            self._anywhere, self._here = self._anywhere.without(bits), self._here.without(bits)
+            self._general, self._special = self._general.without(bits), self._special.without(bits)
             self._seen = len(self.ranges.changes)
-        return self._here if holds & self._told else self._anywhere
+        return self._special if holds & self._assumed else self._general
 
     def assume(self, cond: Expr) -> None:
         """Add to this Arith the facts that ``cond`` implies."""
@@ -365,7 +321,7 @@ class Arith:
         """True if ``d`` equals ``m.a // m.b`` for the remainder ``m`` = ``m.a % m.b``."""
         if not isinstance(d, Binary) or d.op != "//" or not isinstance(d.b, Const):
             return False
-        found = self._memo(d.holds | m.holds).wholes
+        found = self._memo(d.holds | m.holds).quotients
         if (d, m) not in found:
             found[d, m] = self._divides(d, m)
         return found[d, m]
@@ -705,48 +661,3 @@ def _plain(e: Expr) -> Expr:
 
 def _times(p: float, q: float) -> float:
     return 0.0 if p == 0 or q == 0 else p * q
-
-
-def within_bits(op: str, a: Interval, b: Interval, dtype: str) -> Interval:
-    """Inclusive bounds of ``a op b`` of ``dtype``, for an operator of ``& | ^ << >>`` and bounds of its operands."""
-    if op in ("<<", ">>"):
-        return _shifted(op, a, b, dtype)
-    low, high = _signed(a, b)
-    if op == "&" and max(a[0], b[0]) >= 0:  # no more than an operand that is not negative
-        return 0, min(x[1] for x in (a, b) if x[0] >= 0)
-    if op == "|" and min(a[0], b[0]) >= 0:
-        return max(a[0], b[0]), high
-    if op == "|" and min(a[1], b[1]) < 0:  # no less than an operand that is negative
-        return max(x[0] for x in (a, b) if x[1] < 0), -1
-    return (0, high) if min(a[0], b[0]) >= 0 else (low, high)
-
-
-def _signed(a: Interval, b: Interval) -> Interval:
-    """(lowest, highest) value of signed integers with as many bits as the bounds of both operands need."""
-    ends = (*a, *b)
-    if any(map(math.isinf, ends)):
-        return -math.inf, math.inf
-    bits = max(int(e if e >= 0 else -1 - e).bit_length() for e in ends)
-    return -(1 << bits), (1 << bits) - 1
-
-
-def _shifted(op: str, a: Interval, b: Interval, dtype: str) -> Interval:
-    """Bounds of a shift ``a op b``; counts beyond the width give 0, or -1 for negative right shifts."""
-    kind = DTYPES[dtype]
-    index = dtype == "index"
-    own, bits = ((-math.inf, math.inf), 63) if index else ((float(kind.low), float(kind.high)), kind.bits)
-    low, high = max(a[0], own[0]), min(a[1], own[1])
-    if math.isinf(low) or math.isinf(high):
-        return own
-    least, most = max(b[0], 0.0), min(b[1], bits - 1.0)
-    beyond = b[0] < 0 or b[1] > bits - 1
-    ends = [] if least > most else [_one(op, int(x), int(n)) for x in (low, high) for n in (least, most)]
-    if beyond:
-        ends += [0, -1] if op == ">>" and low < 0 else [0]
-    if min(ends) < own[0] or max(ends) > own[1]:
-        return own  # bits are lost
-    return float(min(ends)), float(max(ends))
-
-
-def _one(op: str, x: int, n: int) -> int:
-    return x << n if op == "<<" else x >> n

@@ -1,8 +1,14 @@
-"""``Linear``: ``sum(coefficient * atom) + constant`` in exact integers."""
+"""``Linear``: ``sum(coefficient * atom) + constant`` in exact integers; intervals, ranges and memos of them."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
+from typing import Any
+
 from tensorir.ir.build import binary, const
+from tensorir.ir.dtypes import DTYPES
+from tensorir.ir.node import ALL_NAMES
 from tensorir.ir.tree import Binary, Expr, Var
 from tensorir.ir.visit import uses
 
@@ -82,3 +88,104 @@ class Linear:
 def _joined(op: str, a: Expr, b: Expr) -> Expr:
     """Expression ``a op b``, not folded if both are indices."""
     return Binary(op, a, b, "index") if a.dtype == b.dtype == "index" else binary(op, a, b)
+
+
+Interval = tuple[float, float]
+"""Inclusive bounds; infinite where nothing is known."""
+UNKNOWN: Interval = (-math.inf, math.inf)
+
+
+def within_bits(op: str, a: Interval, b: Interval, dtype: str) -> Interval:
+    """Inclusive bounds of ``a op b`` of ``dtype``, for an operator of ``& | ^ << >>`` and bounds of its operands."""
+    if op in ("<<", ">>"):
+        return _shifted(op, a, b, dtype)
+    low, high = _signed(a, b)
+    if op == "&" and max(a[0], b[0]) >= 0:  # no more than an operand that is not negative
+        return 0, min(x[1] for x in (a, b) if x[0] >= 0)
+    if op == "|" and min(a[0], b[0]) >= 0:
+        return max(a[0], b[0]), high
+    if op == "|" and min(a[1], b[1]) < 0:  # no less than an operand that is negative
+        return max(x[0] for x in (a, b) if x[1] < 0), -1
+    return (0, high) if min(a[0], b[0]) >= 0 else (low, high)
+
+
+def _signed(a: Interval, b: Interval) -> Interval:
+    """(lowest, highest) value of signed integers with as many bits as the bounds of both operands need."""
+    ends = (*a, *b)
+    if any(map(math.isinf, ends)):
+        return -math.inf, math.inf
+    bits = max(int(e if e >= 0 else -1 - e).bit_length() for e in ends)
+    return -(1 << bits), (1 << bits) - 1
+
+
+def _shifted(op: str, a: Interval, b: Interval, dtype: str) -> Interval:
+    """Bounds of a shift ``a op b``; counts beyond the width give 0, or -1 for negative right shifts."""
+    kind = DTYPES[dtype]
+    index = dtype == "index"
+    own, bits = ((-math.inf, math.inf), 63) if index else ((float(kind.low), float(kind.high)), kind.bits)
+    low, high = max(a[0], own[0]), min(a[1], own[1])
+    if math.isinf(low) or math.isinf(high):
+        return own
+    least, most = max(b[0], 0.0), min(b[1], bits - 1.0)
+    beyond = b[0] < 0 or b[1] > bits - 1
+    ends = [] if least > most else [_one(op, int(x), int(n)) for x in (low, high) for n in (least, most)]
+    if beyond:
+        ends += [0, -1] if op == ">>" and low < 0 else [0]
+    if min(ends) < own[0] or max(ends) > own[1]:
+        return own  # bits are lost
+    return float(min(ends)), float(max(ends))
+
+
+def _one(op: str, x: int, n: int) -> int:
+    return x << n if op == "<<" else x >> n
+
+
+class Ranges(dict[Var, Interval]):
+    """{variable: inclusive bounds}, a dict that remembers which changed after they may have been asked for; it changes
+    by assignment of items alone.
+
+    missed:  variables that had no bounds when they were asked for
+    changes: name bits of the changed variables, in order
+    """
+
+    def __init__(self, ranges: Mapping[Var, Interval]) -> None:
+        super().__init__(ranges)
+        self.missed: set[Var] = set()
+        self.changes: list[int] = []
+
+    def __missing__(self, v: Var) -> Interval:
+        self.missed.add(v)
+        return UNKNOWN
+
+    def __setitem__(self, v: Var, interval: Interval) -> None:
+        if self.get(v, None if v in self.missed else interval) != interval:
+            self.changes.append(v.holds & ALL_NAMES)
+        super().__setitem__(v, interval)
+
+    def _refuse(self, *_: Any, **__: Any) -> Any:
+        raise TypeError("what was found about variables is kept until ranges[v] = (low, high)")
+
+    setdefault = update = pop = popitem = clear = __delitem__ = __ior__ = _refuse
+
+
+class Memo:
+    """Linear forms, bounds of atoms and quotients of remainders that an Arith has found.
+
+    without: copy without what was found about expressions that hold some bits
+    """
+
+    __slots__ = ("bounds", "forms", "quotients")
+
+    def __init__(self) -> None:
+        self.forms: dict[Expr, Linear] = {}
+        self.bounds: dict[Expr, Interval] = {}
+        self.quotients: dict[tuple[Expr, Expr], bool] = {}
+
+    def without(self, bits: int) -> Memo:
+        new = Memo()
+        new.forms = {e: form for e, form in self.forms.items() if not e.holds & bits}
+        new.bounds = {e: found for e, found in self.bounds.items() if not e.holds & bits}
+        new.quotients = {
+            key: found for key, found in self.quotients.items() if not (key[0].holds | key[1].holds) & bits
+        }
+        return new

@@ -217,18 +217,16 @@ class RegisterTile(CpuTile[Gemm], ABC):
     @classmethod
     def knobs(cls, p: Gemm, target: Target) -> Knobs:
         m, whole = p.m, p.wide is None
-        first = int((not whole or has_gaps(p) or m * p.k * p.sum_bytes > 1 << 20) and m > FEW_ROWS)
+        plain = whole and not has_gaps(p)
+        first = int((not plain or m * p.k * p.sum_bytes > 1 << 20) and m > FEW_ROWS)
+        in_place = plain and (p.tc or not p.ta)
         parts = {-(-m // d) for d in (2, 4, 8)} | {64, 128, 256, 512, 1024}
         sizes = [6, 4, 5, 3, 2, 1, 8, 12] if p.registers < 32 else [14, 12, 8, 6, 4, 3, 2, 1, 10, 7, 5, 20, 28]
         return dict(
             rows=[0, *sorted(r for r in parts if 1 < r < m)],
             tile=list(dict.fromkeys([*sizes, *(rows for rows, _ in _even_tiles(p))])),
             vectors=[2, 3, 4, 1, 6, 8],
-            pack_a=[0]
-            if whole and not has_gaps(p) and (p.tc or not p.ta)
-            else [1]
-            if p.prepack_a
-            else [first, 1 - first],
+            pack_a=[0] if in_place else [1] if p.prepack_a else [first, 1 - first],
             unroll_k=[4, 1, 2, 8],
         )
 
@@ -345,13 +343,13 @@ class PanelTile(RegisterTile):
     @property
     def around(self) -> float:
         """Cycles outside blocks: cold reads of a and b, and the packing kernels."""
-        p, beside, moved = self.p, 0.0, PACKED * self.p.sum_bytes / 64
+        p, packing, moved = self.p, 0.0, PACKED * self.p.sum_bytes / 64
         if self.pack == "kernel" and not p.prepack:
-            beside += (self.packing + moved) * p.k * p.n * p.batch + (LAUNCH * CORES if p.image else 0.0)
+            packing += (self.packing + moved) * p.k * p.n * p.batch + (LAUNCH * CORES if p.image else 0.0)
         if self.pack_a and has_gaps(p):
-            beside += (GATHER + moved) * p.k * p.m * p.batch + LAUNCH * CORES
+            packing += (GATHER + moved) * p.k * p.m * p.batch + LAUNCH * CORES
         runs = 0 if p.tb or p.prepack or is_scattered(p) else self.run
-        return reading_cycles(p, self.high, runs) + beside
+        return reading_cycles(p, self.high, runs) + packing
 
     @property
     def chains(self) -> int:

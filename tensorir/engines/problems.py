@@ -14,7 +14,7 @@ from tensorir.ir.dtypes import DTYPES, WIDENED, is_float
 from tensorir.nn.sides import WindowAxis
 from tensorir.target import Target
 
-FEWEST_CHANNELS = 8
+WINOGRAD_CHANNELS = 8
 """Least channels of image and result for Winograd's algorithm; with fewer, transforms dominate."""
 PRECISIONS = ("fp32", "tf32", "3xtf32")
 """Of products of float32 on GPUs: float32 itself, in one product of 10 bits of mantissa, or in three."""
@@ -199,7 +199,7 @@ class Conv(TileProblem):
     def winograd_tiles(self) -> list[int]:
         """Tile sizes m of Winograd's algorithm whose error bound is within ``max_error``; [] if none applies."""
         dense = self.stride == self.dilation == self.groups == 1 and self.r == self.s and not self.uneven
-        large = min(self.c, self.k) >= FEWEST_CHANNELS and self.dtype == "float32"
+        large = min(self.c, self.k) >= WINOGRAD_CHANNELS and self.dtype == "float32"
         return allowed_tiles(self.r, self.max_error) if dense and large else []
 
     @property

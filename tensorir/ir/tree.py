@@ -76,8 +76,7 @@ class Var(Expr):
     """A name bound once, by a Loop, an Iter, a Let or as a scalar parameter. Identity tells Vars apart.
 
     extent: of a declared reduce axis, else None;  order: of a scalar parameter's declaration, else 0
-    bounds: of a dim, the least and the largest extent that a launch may give it, else None
-    lanes:  of the name of a vector, else 1
+    bounds: least and largest extent of a dim at a launch, else None;  lanes: of the name of a vector, else 1
     """
 
     name: str
@@ -679,9 +678,8 @@ class Program(Node):
     """Parameters in signature order and a tree; every nest at the top is one kernel.
 
     inputs and outputs: buffers;  scalars: parameters passed by value
-    done: names of the lowering passes that have run
-    facts: what is assumed of parameters, at most one for each
-    known: what the passes that have run found out about indices (``arith.affine.Arith``); no copy has it
+    facts: what is assumed of parameters, at most one for each;  done: names of the lowering passes that have run
+    known: what these passes found out about indices (``arith.affine.Arith``); no copy has it
     """
 
     name: str

@@ -198,7 +198,8 @@ class Joiner:
         mine, theirs = _stores(substitute(first.body, {first.var: then.var})), _stores(then.body)
         if not mine or not theirs or not _independent(mine, theirs, then.var, as_int(first.extent), self.arith):
             return None
-        self.arith.ranges.setdefault(then.var, (0, as_int(first.extent) - 1))
+        if then.var not in self.arith.ranges:
+            self.arith.ranges[then.var] = (0, as_int(first.extent) - 1)
         self.several.add(then.var)
         return then.replace(body=self([*mine, *theirs]))
 

@@ -72,11 +72,15 @@ def kernel_arith(known: Arith, axes: Iterable[Loop], body: Stmt) -> Arith:
 
     What passes before found out stays known (``Program.known``), but for what depends on a range that has changed.
     """
-    for x in (*axes, *find(body, Loop)):
-        known.ranges[x.var] = extent_of(x)
+    ranges: dict[Var, Interval] = {}
+    for x in (*axes, *find(body, Loop)):  # copies of a loop share its variable, and one of them may be shorter
+        low, high = extent_of(x)
+        before = ranges.get(x.var, (low, high))
+        ranges[x.var] = min(low, before[0]), max(high, before[1])
     for r in find(body, Role):
-        for v, count in r.numbers.items():
-            known.ranges[v] = (0, count - 1)
+        ranges |= {v: (0, count - 1) for v, count in r.numbers.items()}
+    for v, interval in ranges.items():
+        known.ranges[v] = interval
     return known
 
 

@@ -473,8 +473,7 @@ class _Lanes:
         found = None if has(e.index[0], Load) else self.arith.linear(e.index[0]).along(self.var)
         if found is None:
             return Pack(tuple(self._lane(e, k) for k in range(self.lanes)), e.dtype)
-        step, first = found
-        index = [Linear(first.terms, first.constant + step * k).expr() for k in range(self.lanes)]
+        index = [Linear(found[1].terms, found[1].constant + found[0] * k).expr() for k in range(self.lanes)]
         return Pack(tuple(Load(e.buffer, (i,), e.dtype) for i in index), e.dtype)
 
     def _lane(self, e: Expr, k: int) -> Expr:

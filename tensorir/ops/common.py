@@ -74,9 +74,6 @@ Named = Iterable[tuple[str, Template]]
 """(name, template) pairs."""
 
 
-APPROXIMATE = {"cpu_winograd"}
-"""CPU templates that round otherwise than the declared algorithm."""
-
 TILED = {"tile", "rows", "terms", "tensor", "winograd"}
 """Words in names of templates made for products and convolutions."""
 
@@ -136,7 +133,7 @@ class Ruled:
 
         return OneByOne(each, named)
 
-    def later(self, name: str) -> Template:
+    def later(self, name: str, approximate: bool = False) -> Template:
         """CPU template of name ``name`` that runs the rules when it first schedules, or when its space is needed."""
 
         def schedule(s: BaseSchedule, config: Config) -> Any:
@@ -145,7 +142,7 @@ class Ruled:
         def space(target: Target) -> Space:
             return self._on_cpu(name, target).space_for(target)
 
-        return Template(schedule, space, ("cpu",), approximate=name in APPROXIMATE)
+        return Template(schedule, space, ("cpu",), approximate)
 
     def _on_cpu(self, name: str, target: Target) -> Template:
         """Template ``name`` that the rules make for CPU ``target``. Raises ScheduleError ``template.target`` if they

@@ -154,16 +154,13 @@ def _operand(name: str, shape: Conv) -> Tensor:
 
 
 def _workload(name: str, out: Tensor, shape: Conv, given: Mapping[str, Any], made: str, **more: Any) -> Workload:
-    kept = ("w",) if shape.prepack else ()
+    kept, fits = ("w",) if shape.prepack else (), made == "y" and shape.winograd_tiles
     ruled = Ruled(out, Wishes(shape.precision, kept, max_error=shape.max_error), {"cpu": {"tile", "winograd"}})
 
     def alone() -> Mapping[str, Template]:
         several = not _in_groups(shape) and min(shape.c, shape.k, shape.p * shape.q) > 1
-        names = (
-            *(LOADED_ALONE if several else ()),
-            *(["cpu_winograd"] if made == "y" and shape.winograd_tiles else []),
-        )
-        return {name: ruled.later(name) for name in names}
+        fast = {"cpu_winograd": ruled.later("cpu_winograd", approximate=True)}
+        return {name: ruled.later(name) for name in (LOADED_ALONE if several else ())} | (fast if fits else {})
 
     def first(target: Target) -> str:
         of = ruled.tiled("cpu", target)

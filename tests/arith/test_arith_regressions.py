@@ -1,13 +1,15 @@
 """Bugs that fuzzing has found."""
 
+import math
+
 import pytest
 
 import tensorir as tir
 from tensorir.arith.affine import Arith, same
 from tensorir.arith.box import side_of
 from tensorir.arith.conditions import negate
-from tensorir.ir.build import binary, const
-from tensorir.ir.tree import Broadcast, Ramp, Var
+from tensorir.ir.build import binary, cast, const
+from tensorir.ir.tree import Broadcast, Buffer, Load, Ramp, Scope, Var
 
 
 def test_the_opposite_of_unequal_is_equal():
@@ -105,6 +107,47 @@ def test_forms_follow_what_is_known():
     arith.assume(binary("<", const(8), x))
     assert arith.linear(binary("//", x, const(9))).constant == 1
     assert child.linear(binary("//", x, const(9))).terms
+
+
+def test_what_an_assumption_is_about_is_found_anew_and_all_else_is_kept():
+    x, y = Var("x", "index"), Var("y", "index")
+    arith = Arith({x: (0, 100), y: (0, 100)})
+    apart, both = binary("//", y, const(8)), binary("//", x + y, const(8))
+    assert arith.linear(apart).terms and arith.linear(both).terms
+    child = arith.child(assume=[binary("<=", x, const(0)), binary("<", y, const(8))])
+    assert not child.linear(apart).terms and not child.linear(both).terms
+    assert arith.linear(apart).terms and arith.linear(both).terms, "a child's facts are its own"
+    first, second = (arith.child(assume=[c]) for c in (binary("<", y, const(8)), binary("<=", const(96), y)))
+    assert first.linear(apart).constant == 0 and second.linear(apart).constant == 12
+
+
+def test_variables_that_had_no_range_are_found_anew_when_they_have_one():
+    x = Var("x", "index")
+    arith = Arith()
+    eighth = binary("//", x, const(8))
+    assert arith.linear(eighth).terms and arith.range(eighth) == (-math.inf, math.inf)
+    arith.ranges[x] = (0, 7)
+    assert not arith.linear(eighth).terms
+
+
+def test_what_is_known_of_data_is_found_anew_with_a_condition_on_it():
+    data, i = Buffer("data", (const(8),), "int32", Scope.GLOBAL), Var("i", "index")
+    load = Load(data, (i,), "int32")
+    arith = Arith({i: (0, 7)})
+    eighth = binary("//", cast(load, "index"), const(8))
+    assert arith.range(eighth)[1] > 0
+    near = arith.child(assume=[binary("<=", const(0, "int32"), load), binary("<", load, const(8, "int32"))])
+    assert near.range(eighth) == (0, 0) and arith.range(eighth)[1] > 0
+
+
+@pytest.mark.parametrize("change", [
+    lambda r, x: r.setdefault(x, (0, 1)), lambda r, x: r.update({x: (0, 1)}), lambda r, x: r.pop(x),
+    lambda r, x: r.__delitem__(x), lambda r, x: r.__ior__({x: (0, 1)}), lambda r, x: r.clear(),
+])  # fmt: skip
+def test_ranges_change_by_assignment_alone(change):
+    x = Var("x", "index")
+    with pytest.raises(TypeError, match="ranges"):
+        change(Arith({x: (0, 7)}).ranges, x)
 
 
 def test_a_fact_helps_as_often_as_a_term_of_it_is_asked():

@@ -102,11 +102,27 @@ def test_max_error_is_a_number():
     assert "max_error" in str(e.value)
 
 
+CHOICES = {
+    "where": lambda y: tir.where(y > 0, 1.0, 0.0),
+    "comparison": lambda y: tir.cast(y > 0, "float32"),
+    "whole numbers": lambda y: tir.floor(y) + 1,
+    "integers": lambda y: tir.cast(y, "int32"),
+    "remainder": lambda y: y % 2.0,
+}
+
+
 @pytest.mark.parametrize("target", NAMES)
-def test_no_choice_is_made_by_what_is_rounded(target):
+@pytest.mark.parametrize("choice", CHOICES)
+def test_no_choice_is_made_by_what_is_rounded(choice, target):
     x, w = tir.placeholder((1, 8, 8, 8), name="x"), tir.placeholder((8, 8, 3, 3), name="w")
     y = tir.nn.conv2d(x, w, pad=1)
-    chosen = tir.compute(y.shape, lambda *i: tir.where(y[i] > 0, 1.0, 0.0), name="chosen")
-    name = NAMES[target][0]
-    assert name in tir.auto(y, target, max_error=1e-3)
-    assert name not in tir.auto(chosen, target, max_error=1e-3)
+    chosen = tir.compute(y.shape, lambda *i: CHOICES[choice](y[i]), name="chosen")
+    assert NAMES[target][0] not in tir.auto(chosen, target, max_error=1e-3)
+
+
+@pytest.mark.parametrize("target", NAMES)
+def test_what_goes_on_smoothly_may_be_rounded_before(target):
+    x, w = tir.placeholder((1, 8, 8, 8), name="x"), tir.placeholder((8, 8, 3, 3), name="w")
+    y = tir.nn.conv2d(x, w, pad=1)
+    smooth = tir.compute(y.shape, lambda *i: tir.cast(tir.maximum(y[i], 0.0) * 2.0, "float16"), name="smooth")
+    assert NAMES[target][0] in tir.auto(smooth, target, max_error=1e-3)

@@ -75,6 +75,22 @@ def test_quotients_of_indices_round_down_in_cuda():
     assert s.check("emulate"), s.check("emulate")
 
 
+@pytest.mark.parametrize(("terms", "lanes", "first"), [(6, 2, 0), (11, 4, 3)])
+def test_copies_of_a_loop_that_end_early_say_nothing_of_the_others(terms, lanes, first):
+    """The last copy of an unrolled loop has no iteration left: its range is not that of the variable in the others."""
+    x, r = tir.placeholder((6, 40), "int32", name="X"), tir.reduce_axis(terms, name="r")
+
+    def element(i):
+        found = x[i, (first - r) // 2 + 20]
+        return tir.sum(tir.where(found > 0, found * (r + 1), 0), axis=r)
+
+    s = tir.Schedule(tir.compute((6,), element, name="Y"), "c")
+    s.reduce_in_lanes("Y", "Y.r", lanes, vectors=2)
+    s.split("Y.i", [None, 4])
+    given, at = (np.arange(240, dtype=np.int32) * 7 % 101 + 1).reshape(6, 40), np.arange(terms)
+    assert np.array_equal(s.build("c:0")(given), (given[:, (first - at) // 2 + 20] * (at + 1)).sum(1))
+
+
 @pytest.mark.parametrize("target", ["opencl", "c"])
 def test_divisors_that_vary_and_may_be_negative_round_down_too(target):
     def parts(i, j):

@@ -8,7 +8,7 @@ import pytest
 import tensorir as tir
 from tensorir.automatic.rules.tile_gpu import ENGINES
 from tensorir.engines.problems import Conv, Gemm
-from tensorir.engines.tiles import Knob, Tile, space_with
+from tensorir.engines.tiles import Knob, Tile
 
 TARGET = tir.Target.parse("cuda -arch=sm_80")
 SMALL = Gemm(m=8, n=8, k=8)
@@ -37,7 +37,7 @@ class Rows(Tile[Gemm]):
 
 
 def space_of_rows():
-    return space_with(Rows.where(SMALL, TARGET), Rows.start(SMALL, TARGET), Rows.knobs(SMALL, TARGET))
+    return tir.Space(where=Rows.where(SMALL, TARGET), default=Rows.start(SMALL, TARGET), **Rows.knobs(SMALL, TARGET))
 
 
 def test_knobs_are_what_the_configuration_says():

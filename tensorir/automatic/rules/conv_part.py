@@ -15,8 +15,10 @@ from tensorir.automatic.part import Config, Part
 from tensorir.automatic.rules.products import spread, summed
 from tensorir.engines.problems import Conv
 from tensorir.engines.tiles import Tile
+from tensorir.ir.build import COMPARE
 from tensorir.ir.dims import most
-from tensorir.ir.tree import Select
+from tensorir.ir.dtypes import is_float
+from tensorir.ir.tree import Binary, Call, Cast, Expr, Select
 from tensorir.ir.visit import find
 from tensorir.schedule.schedule import BaseSchedule
 from tensorir.target import Target
@@ -25,6 +27,8 @@ Legal = Callable[[Config], object]
 """Constraint on a configuration."""
 VALUES_BESIDE_OTHERS = 3
 """Maximum values per knob when other parts of the schedule have knobs too."""
+STEPS = ("floor", "ceil", "round")
+"""Functions whose results are whole numbers."""
 WINOGRAD_STAGES = {"W", "U", "T", "V", "V_packed", "M", "Z", "Y"}
 """Names of stages in Winograd's algorithm, except the padded image and the filter's panel."""
 
@@ -159,8 +163,17 @@ def approximate_parts(graph: Graph, anchor: Nest, target: Target, tiles: Sequenc
 
 
 def _chooses(graph: Graph, total: Nest) -> bool:
-    """True if a stage that reads the sums has a choice: ``where(y > 0, 1, 0)`` makes a 1 of any rounding of 0."""
-    return any(find(n.stage.body, Select) for n in graph.readers(total))
+    """True if a stage that reads the sums jumps somewhere: ``where(y > 0, 1, 0)`` makes a 1 of any rounding of 0."""
+    return any(_jumps(x) for n in graph.readers(total) for x in find(n.stage.body, Expr))
+
+
+def _jumps(e: Expr) -> bool:
+    """True for a choice, a comparison of floats, and what makes whole numbers of them."""
+    if isinstance(e, Binary):
+        return e.op in (*COMPARE, "//", "%") and is_float(e.a.dtype)
+    if isinstance(e, Cast):
+        return is_float(e.a.dtype) and not is_float(e.dtype)
+    return isinstance(e, Select) or (isinstance(e, Call) and e.fn in STEPS)
 
 
 def _problem(conv: Convolution, graph: Graph) -> Conv:
