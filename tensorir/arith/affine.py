@@ -13,9 +13,9 @@ from typing import Any, Self, TypeVar
 
 from tensorir.arith.conditions import conjuncts, contrary, negate
 from tensorir.arith.linear import UNKNOWN as UNKNOWN
+from tensorir.arith.linear import FormMemo, Ranges, within_bits
 from tensorir.arith.linear import Interval as Interval
 from tensorir.arith.linear import Linear as Linear
-from tensorir.arith.linear import Memo, Ranges, within_bits
 from tensorir.ir.build import BITS, SHIFTS, as_int, binary, cast, const, select, unary
 from tensorir.ir.dtypes import DTYPES, is_float
 from tensorir.ir.node import ALL_NAMES, DIMS, STEP, Node
@@ -79,13 +79,13 @@ class Arith:
     def _forget(self) -> None:
         """Start without anything found."""
         self._seen = len(self.ranges.changes)  # of the changes of ranges
-        self._general, self._special, self._assumed = Memo(), Memo(), 0
+        self._general, self._special, self._assumed = FormMemo(), FormMemo(), 0
 
     def _learn(self, bits: int) -> None:
         """Find anew what is about expressions that hold some of ``bits``: more is known of these now."""
-        self._special, self._assumed = Memo(), self._assumed | bits
+        self._special, self._assumed = FormMemo(), self._assumed | bits
 
-    def _memo(self, holds: int) -> Memo:
+    def _memo(self, holds: int) -> FormMemo:
         """What was found about expressions with these bits: that without assumptions, where none is about them."""
         if self._seen != len(self.ranges.changes):
             bits = 0

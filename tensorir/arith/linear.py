@@ -168,7 +168,7 @@ class Ranges(dict[Var, Interval]):
     setdefault = update = pop = popitem = clear = __delitem__ = __ior__ = _refuse
 
 
-class Memo:
+class FormMemo:
     """Linear forms, bounds of atoms and quotients of remainders that an Arith has found.
 
     without: copy without what was found about expressions that hold some bits
@@ -181,8 +181,8 @@ class Memo:
         self.bounds: dict[Expr, Interval] = {}
         self.quotients: dict[tuple[Expr, Expr], bool] = {}
 
-    def without(self, bits: int) -> Memo:
-        new = Memo()
+    def without(self, bits: int) -> FormMemo:
+        new = FormMemo()
         new.forms = {e: form for e, form in self.forms.items() if not e.holds & bits}
         new.bounds = {e: found for e, found in self.bounds.items() if not e.holds & bits}
         new.quotients = {
