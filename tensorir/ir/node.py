@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Hashable, Sequence
-from operator import is_
+from operator import attrgetter, is_
 from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
 
 from tensorir.errors.shown import Shown, few_lines
@@ -128,83 +128,146 @@ def node(cls: T) -> T:
     cls.BODIES = tuple((n, many) for n, many in cls.CHILDREN if kinds[n] in _STATEMENTS)
     bases = {c.__name__ for c in cls.__mro__}
     cls.INNER, cls.STATEMENT = "Expr" in bases and bool(cls.CHILDREN), "Stmt" in bases
-    known: dict[str, Any] = {"is_": is_, "MANY_NODES": MANY_NODES, "default": vars(cls).copy()}
-    made: dict[str, Any] = {}
-    exec(_methods(cls, {n for n, kind in kinds.items() if kind.endswith("| None")}), known, made)
-    for name, method in made.items():
-        setattr(cls, name, method)
-    for n in _SUMS:
+    optional = any(kinds[n].endswith("| None") for n, _ in cls.CHILDREN)
+    if alone := [n for n in cls.FIELDS if n not in dict(cls.CHILDREN)]:
+        cls.own = _fields(alone)  # type: ignore[assignment]
+    if cls.CHILDREN:
+        cls.children = _listing(cls.CHILDREN, 1, optional)  # type: ignore[assignment]
+        cls.backwards = _listing(cls.CHILDREN, -1, optional)  # type: ignore[assignment]
+        cls.map = _mapping(cls.FIELDS, cls.CHILDREN)  # type: ignore[assignment]
+    if cls.BODIES:
+        cls.bodies_backwards = _listing(cls.BODIES, -1, optional)  # type: ignore[assignment]
+        cls.map_bodies = _mapping(cls.FIELDS, cls.BODIES)  # type: ignore[assignment]
+    leaf = not cls.CHILDREN and cls.own_bits is Node.own_bits
+    if not leaf:
+        cls.__post_init__ = _summing(cls, optional)  # type: ignore[attr-defined]
+    for n, start in {"holds": cls.BIT * leaf, "height": 1, "spread": 1, "width": 0, "alike": None}.items():
         cls.__annotations__[n] = "Any"
-        setattr(cls, n, dataclasses.field(init=False, repr=False))
-    out = NODES[cls.__name__] = known["made"] = dataclasses.dataclass(init=False, slots=True, eq=False, repr=False)(cls)
+        setattr(cls, n, dataclasses.field(default=start, init=False, repr=False))
+    out = NODES[cls.__name__] = dataclasses.dataclass(slots=True, eq=False, repr=False)(cls)
     return out  # type: ignore[return-value]
 
 
-# Trees are walked and rewritten millions of times: each class has these methods written out for its own fields, which
-# take half the time of a loop over the names of all.
-
-_SUMS = ("holds", "height", "spread", "width", "alike")
-"""What ``__init__`` finds out about the tree under a node, and what is asked for later."""
+# Trees are walked and rewritten millions of times: each class has these methods for its own fields, which take half the
+# time of a loop over the names of all.
 
 
-def _methods(cls: type[Node], optional: set[str]) -> str:
-    """Text of a class's methods: construction, fields, children, maps of children."""
-    alone = "".join(f"self.{n}, " for n in cls.FIELDS if n not in dict(cls.CHILDREN))
-    text = [_init(cls, optional), f"def own(self): return ({alone})"]
-    for name, children, step in (
-        ("children", cls.CHILDREN, 1), ("backwards", cls.CHILDREN, -1), ("bodies_backwards", cls.BODIES, -1)
-    ):  # fmt: skip
-        text.append(f"def {name}(self): return {_listing(children, optional, step)}")
-    for name, children in (("map", cls.CHILDREN), ("map_bodies", cls.BODIES)):
-        text.append(_mapping(name, cls.FIELDS, children, optional))
-    return "\n".join(text)
+def _summing(cls: type[Node], optional: bool) -> Callable[[Any], None]:
+    """``__post_init__``: what a node holds, its height and spread, from those of its children."""
+    own_bits = cls.own_bits
+    if len(cls.CHILDREN) == 2 and not optional and not any(many for _, many in cls.CHILDREN):
+        both = attrgetter(*dict(cls.CHILDREN))
+
+        def two(self: Any) -> None:
+            a, b = both(self)
+            height, other, spread = a.height, b.height, a.spread + b.spread
+            self.holds = own_bits(self) | a.holds | b.holds
+            self.height = (height if height > other else other) + 1
+            self.spread = spread + 1 if spread < MANY_NODES else MANY_NODES
+
+        return two
+
+    def several(self: Any) -> None:
+        holds, height, spread = own_bits(self), 0, 1
+        for c in self.children():
+            holds |= c.holds
+            spread += c.spread
+            if c.height > height:
+                height = c.height
+        self.holds, self.height = holds, height + 1
+        self.spread = spread if spread < MANY_NODES else MANY_NODES
+
+    return several
 
 
-def _init(cls: type[Node], optional: set[str]) -> str:
-    """Text of ``__init__``, with what a node holds, its height and spread from those of its children."""
-    args = "".join(f", {n}=default[{n!r}]" if n in vars(cls) else f", {n}" for n in cls.FIELDS)
-    later = [n for n in cls.__annotations__ if n not in cls.FIELDS]  # but for _SUMS, which are no annotations yet
-    lines = [f"def __init__(self{args}):", *(f"self.{n} = {n}" for n in cls.FIELDS)]
-    lines += [f"self.{n} = default[{n!r}].default" for n in later]
-    lines += ["self.width, self.alike = 0, None"]
-    own = str(cls.BIT) if cls.own_bits is Node.own_bits else "self.own_bits()"
-    names = [n for n, many in cls.CHILDREN if not many and n not in optional]
-    if not cls.CHILDREN:
-        lines += [f"self.holds, self.height, self.spread = {own}, 1, 1"]
-    elif len(names) == len(cls.CHILDREN):
-        tallest = f"max({', '.join(f'{n}.height' for n in names)})" if len(names) > 1 else f"{names[0]}.height"
-        lines += [f"self.holds = {' | '.join([own, *(f'{n}.holds' for n in names)])}"]
-        lines += [f"self.height = 1 + {tallest}", f"spread = {' + '.join(['1', *(f'{n}.spread' for n in names)])}"]
-        lines += ["self.spread = spread if spread < MANY_NODES else MANY_NODES"]
-    else:
-        lines += [f"holds, height, spread = {own}, 0, 1", "for c in self.children():", " holds |= c.holds"]
-        lines += [" spread += c.spread", " if c.height > height: height = c.height"]
-        lines += ["self.holds, self.height = holds, height + 1"]
-        lines += ["self.spread = spread if spread < MANY_NODES else MANY_NODES"]
-    return "\n ".join(lines)
+def _fields(names: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:
+    """Method that returns these fields as a tuple."""
+    get = attrgetter(*names)
+
+    def several(self: Any) -> tuple[Any, ...]:
+        return get(self)
+
+    def alone(self: Any) -> tuple[Any, ...]:
+        return (get(self),)
+
+    return several if len(names) > 1 else alone
 
 
-def _listing(children: tuple[tuple[str, bool], ...], optional: set[str], step: int) -> str:
-    """Expression for the tuple of all children, forward (``step`` 1) or backward (-1)."""
-    order = "" if step == 1 else "[::-1]"
-    if len(children) == 1 and children[0][1]:
-        return f"self.{children[0][0]}{order}"
-    parts = [
-        f"*self.{n}{order}" if many else f"*(() if self.{n} is None else (self.{n},))" if n in optional else f"self.{n}"
-        for n, many in children[::step]
-    ]
-    return f"({''.join(f'{p}, ' for p in parts)})"
+def _listing(children: tuple[tuple[str, bool], ...], step: int, optional: bool) -> Callable[[Any], tuple[Any, ...]]:
+    """Method that returns the children, forward (``step`` 1) or backward (-1)."""
+    (name, many), *others = children
+    if others and not optional and not any(m for _, m in children):
+        every = attrgetter(*[n for n, _ in children[::step]])
+
+        def several(self: Any) -> tuple[Any, ...]:
+            return every(self)
+
+        return several
+    if others:
+
+        def mixed(self: Any) -> tuple[Any, ...]:
+            out: list[Any] = []
+            for n, m in children:
+                value = getattr(self, n)
+                if m:
+                    out += value
+                elif value is not None:
+                    out.append(value)
+            return tuple(out[::step])
+
+        return mixed
+    get = attrgetter(name)
+
+    def alone(self: Any) -> tuple[Any, ...]:
+        value = get(self)
+        return value[::step] if many else () if value is None else (value,)
+
+    return alone
 
 
-def _mapping(name: str, fields: Sequence[str], children: tuple[tuple[str, bool], ...], optional: set[str]) -> str:
-    """Text of a method that applies a function to the children and makes a new node if one changes."""
-    if not children:
-        return f"def {name}(self, f): return self"
-    lines, same = [f"def {name}(self, f):"], []
-    for n, many in children:
-        one = f"f(self.{n})" if n not in optional else f"None if self.{n} is None else f(self.{n})"
-        lines.append(f"{n} = tuple([f(x) for x in self.{n}])" if many else f"{n} = {one}")
-        same.append(f"all(map(is_, {n}, self.{n}))" if many else f"{n} is self.{n}")
-    new = ", ".join(n if n in dict(children) else f"self.{n}" for n in fields)
-    lines += [f"return self if {' and '.join(same)} else made({new})"]
-    return "\n ".join(lines)
+def _mapping(
+    names: tuple[str, ...], children: tuple[tuple[str, bool], ...]
+) -> Callable[[Any, Callable[[Any], Any]], Any]:
+    """Method that applies a function to the children and makes a new node if one changes."""
+    places = [(names.index(n), many) for n, many in children]
+    fields = _fields(names)
+
+    def changed(self: Any, at: int, now: Any, below: int = -1, other: Any = None) -> Any:
+        new = list(fields(self))
+        new[at] = now
+        if below >= 0:
+            new[below] = other
+        return type(self)(*new)
+
+    if len(places) == 1 and not places[0][1]:
+        (only, _), get = places[0], attrgetter(children[0][0])
+
+        def one(self: Any, f: Callable[[Any], Any]) -> Any:
+            was = get(self)
+            now = was if was is None else f(was)
+            return self if now is was else changed(self, only, now)
+
+        return one
+    if len(places) == 2 and not any(many for _, many in places):
+        (first, _), (second, _), both = *places, attrgetter(*[n for n, _ in children])
+
+        def two(self: Any, f: Callable[[Any], Any]) -> Any:
+            a, b = both(self)
+            x, y = a if a is None else f(a), b if b is None else f(b)
+            return self if x is a and y is b else changed(self, first, x, second, y)
+
+        return two
+
+    def mapped(self: Any, f: Callable[[Any], Any]) -> Any:
+        old = fields(self)
+        new = None
+        for at, many in places:
+            was = old[at]
+            now: Any = tuple([f(x) for x in was]) if many else was if was is None else f(was)
+            if now is not was and not (many and all(map(is_, now, was))):
+                if new is None:
+                    new = list(old)
+                new[at] = now
+        return self if new is None else type(self)(*new)
+
+    return mapped
