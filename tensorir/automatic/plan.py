@@ -97,8 +97,9 @@ class Plan:
 
     def schedule(self, s: BaseSchedule, config: Config) -> BaseSchedule:
         """Schedule the definition by a configuration; return ``s``."""
-        begun = self.begun
-        if begun and not s.trace and all(map(is_, s.definition, begun.definition)) and config == self.space().default:
+        begun = self.begun  # by one part: its default is the plan's
+        fresh = begun and not s.trace and all(map(is_, s.definition, begun.definition))
+        if begun and fresh and config == self.main.space.default:
             return self._begin(s, begun)
         return self._scheduled(s, config, None)
 
