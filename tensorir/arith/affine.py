@@ -184,6 +184,17 @@ class Arith:
                 form = forms[e] = self._found(e)
         return form
 
+    def normal(self, e: Expr) -> Expr:
+        """``e`` in normal form: its linear form as an expression."""
+        return self.written(self.linear(e))
+
+    def written(self, form: Linear) -> Expr:
+        """A linear form as an expression, and known as that expression's."""
+        made = form.expr()
+        if type(made) is Binary:
+            self._memo(made.holds).forms.setdefault(made, form)
+        return made
+
     def _found(self, e: Expr) -> Linear:
         if isinstance(e, Binary):
             found = self._binary(e)
@@ -251,15 +262,22 @@ class Arith:
         """Linear form of a sum of multiples of indices, ``n * e`` for each pair (e, n)."""
         total, rests = Linear({}, 0), False
         for term, scale in parts:
-            if isinstance(term, Const):
-                total.constant += scale * int(term.value)
-                continue
-            if isinstance(term, Binary) and term.op == "*" and isinstance(term.b, Const) and term.dtype == "index":
+            if type(term) is Binary and term.op == "*" and type(term.b) is Const and term.dtype == "index":
                 scale *= int(term.b.value)
                 term = term.a
-            form = self.linear(term)
-            total.add(form, scale)
-            rests = rests or (type(term) is not Var and form.rests())
+            if type(term) is Const:
+                total.constant += scale * int(term.value)
+                continue
+            if type(term) is Var:
+                low, high = self.ranges[term]
+                if low == high:
+                    total.constant += scale * int(low)
+                else:
+                    total.put(term, scale)
+            else:
+                form = self.linear(term)
+                total.add(form, scale)
+                rests = rests or form.rests()
             if rests:
                 total = self._merge(total)
         return total
@@ -604,7 +622,7 @@ class _Simplify(Knowing):
                 return const(False, "bool")
             return self._compare(n)
         if n.dtype == "index":
-            return self.arith.linear(n).expr()
+            return self.arith.normal(n)
         a, b = self(n.a), self(n.b)
         return self.arith.settled(n if a is n.a and b is n.b else binary(n.op, a, b))
 

@@ -32,13 +32,16 @@ class Linear:
 
     def add(self, o: Linear, scale: int) -> None:
         """Add ``scale * o`` in place; only for a form that no one else holds."""
-        terms = self.terms
         for atom, c in o.terms.items():
-            if total := terms.get(atom, 0) + scale * c:
-                terms[atom] = total
-            else:
-                terms.pop(atom, None)
+            self.put(atom, scale * c)
         self.constant += scale * o.constant
+
+    def put(self, atom: Expr, c: int) -> None:
+        """Add ``c * atom`` in place; only for a form that no one else holds."""
+        if total := self.terms.get(atom, 0) + c:
+            self.terms[atom] = total
+        else:
+            self.terms.pop(atom, None)
 
     def rests(self) -> bool:
         """True if one of the form's atoms is a remainder (``%``)."""

@@ -60,7 +60,7 @@ from tensorir.ir.tree import (
     Var,
     WaitGroup,
 )  # fmt: skip
-from tensorir.ir.visit import find, writes
+from tensorir.ir.visit import find, uses, writes
 from tensorir.lower.end_loops import ended_by_data
 from tensorir.lower.form import kernel_arith, loop_ranges
 from tensorir.lower.kernel import Kernel, Module, bytes_of
@@ -315,16 +315,15 @@ class _KernelText:
             params.append("const int64_t *block")
         asked = ", ".join(params)
         head = d.entry.format(name=identifier(k.name), params=asked, x=x, y=y, z=z, threads=threads)
-        used = set(find(k.body, Var))
+        used = [a for a in k.axes if uses(k.body, {a.var})]
         top = told + [
             f"{INDENT}const {d.types['index']} {self.names.variable(a.var)} = {self._index(a)};"
             + (f"  // {why}" if (why := Remark.of(a).why) else "")
-            for a in k.axes
-            if a.var in used
+            for a in used
         ]
         if roles:  # the same in all threads of a warp, which the compiler is to know
             top.append(f"{INDENT}const {d.types['index']} {self.group} = __shfl_sync(0xffffffffu, threadIdx.y, 0);")
-        if d.one_thread and not any(a.var in used for a in k.axes):
+        if d.one_thread and not used:
             top.append(f"{INDENT}(void)block;")
         shared = self._shared()
         if not self.is_wide:
@@ -345,8 +344,7 @@ class _KernelText:
         """
         k, index = self.k, self.d.types["index"]
         inner = [f"{self.d.space[b.scope]}{self._element(b)} *restrict {self.names.buffer(b)}" for b in k.shared]
-        used = set(find(k.body, Var))
-        axes = [self.names.variable(a.var) for a in k.axes if a.var in used]
+        axes = [self.names.variable(a.var) for a in k.axes if uses(k.body, {a.var})]
         name = self.names.claim(f"{identifier(k.name)}_body")
         given = [*map(self.names.buffer, (*k.params,)), *map(self._given, k.scalars)]
         given += [*map(self.names.buffer, k.shared), *axes]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterable, Mapping
 
@@ -36,6 +37,7 @@ _COMPILERS_OWN = re.compile("_[A-Z_]")
 """Names that C leaves to compilers and headers: keywords such as _Bool and _Float16, macros such as __LINE__."""
 
 
+@functools.lru_cache(4096)
 def identifier(name: str) -> str:
     """C identifier for ``name``; other characters become ``_`` or their code."""
     out = "".join(

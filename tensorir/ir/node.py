@@ -141,7 +141,9 @@ def node(cls: T) -> T:
     leaf = not cls.CHILDREN and cls.own_bits is Node.own_bits
     if not leaf:
         cls.__post_init__ = _summing(cls, optional)  # type: ignore[attr-defined]
-    for n, start in {"holds": cls.BIT * leaf, "height": 1, "spread": 1, "width": 0, "alike": None}.items():
+    of_leaf: dict[str, Any] = {"holds": cls.BIT, "height": 1, "spread": 1}
+    summed = of_leaf if leaf else dict.fromkeys(of_leaf, dataclasses.MISSING)  # in ``__post_init__``, where it has one
+    for n, start in {**summed, "width": 0, "alike": None}.items():
         cls.__annotations__[n] = "Any"
         setattr(cls, n, dataclasses.field(default=start, init=False, repr=False))
     out = NODES[cls.__name__] = dataclasses.dataclass(slots=True, eq=False, repr=False)(cls)
@@ -154,21 +156,22 @@ def node(cls: T) -> T:
 
 def _summing(cls: type[Node], optional: bool) -> Callable[[Any], None]:
     """``__post_init__``: what a node holds, its height and spread, from those of its children."""
-    own_bits = cls.own_bits
+    own, constant = cls.own_bits, cls.own_bits is Node.own_bits
+    bit = cls.BIT
     if len(cls.CHILDREN) == 2 and not optional and not any(many for _, many in cls.CHILDREN):
         both = attrgetter(*dict(cls.CHILDREN))
 
         def two(self: Any) -> None:
             a, b = both(self)
             height, other, spread = a.height, b.height, a.spread + b.spread
-            self.holds = own_bits(self) | a.holds | b.holds
+            self.holds = (bit if constant else own(self)) | a.holds | b.holds
             self.height = (height if height > other else other) + 1
             self.spread = spread + 1 if spread < MANY_NODES else MANY_NODES
 
         return two
 
     def several(self: Any) -> None:
-        holds, height, spread = own_bits(self), 0, 1
+        holds, height, spread = bit if constant else own(self), 0, 1
         for c in self.children():
             holds |= c.holds
             spread += c.spread
@@ -203,6 +206,16 @@ def _listing(children: tuple[tuple[str, bool], ...], step: int, optional: bool) 
             return every(self)
 
         return several
+    many_at = [at for at, (_, m) in enumerate(children[::step]) if m]
+    if others and not optional and len(many_at) == 1:
+        every, (at,) = attrgetter(*[n for n, _ in children[::step]]), many_at
+
+        def around(self: Any) -> tuple[Any, ...]:
+            found: tuple[Any, ...] = every(self)
+            those: tuple[Any, ...] = found[at]
+            return found[:at] + those[::step] + found[at + 1 :]
+
+        return around
     if others:
 
         def mixed(self: Any) -> tuple[Any, ...]:

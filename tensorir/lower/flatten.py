@@ -105,11 +105,11 @@ class _Flatten(Pruner):
                 i = binary("^", i, binary("*", self._piece(index, (d, divisor, extent)), scale))
             parts.append((i, cell.stride))
         if all(i.dtype == "index" and isinstance(stride, int) for i, stride in parts):
-            return (self.arith.total(parts).expr(),)
+            return (self.arith.written(self.arith.total(parts)),)
         out: Expr = const(0)
         for i, stride in parts:
             out = binary("+", out, binary("*", i, stride))
-        return (self.arith.linear(out).expr(),)
+        return (self.arith.normal(out),)
 
     def _piece(self, index: tuple[Expr, ...], piece: Piece) -> Expr:
         d, divisor, extent = piece
@@ -162,9 +162,9 @@ class _Flatten(Pruner):
             first, pixels = r.first, r.pixels
             if pixels is not None:
                 first = (*pixels.place(r.first[0]), *r.first[1:])
-                offset = tuple(self.arith.linear(i).expr() for i in pixels.offset)
+                offset = tuple(self.arith.normal(i) for i in pixels.offset)
                 pixels = pixels.replace(offset=offset)
-            first = tuple(self.arith.linear(i).expr() for i in first)
+            first = tuple(self.arith.normal(i) for i in first)
             return r.replace(buffer=self._buffer(r.buffer), first=first, pixels=pixels)
         first, strides, swizzle = self._flat(r.buffer, r.first), self._strides(r.buffer), 0
         if is_described(call, tile):

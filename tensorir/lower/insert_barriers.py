@@ -34,7 +34,7 @@ from tensorir.ir.tree import (
     Var,
     WaitGroup,
 )  # fmt: skip
-from tensorir.ir.visit import find, reads, sequence, uses, writes
+from tensorir.ir.visit import find, has, reads, sequence, uses, writes
 from tensorir.lower.form import bound_loops, each_nest, fail, kernel_arith, lowering, rewrap, thread_count
 from tensorir.lower.order_products import STORES
 from tensorir.lower.tiles import read_whole
@@ -361,6 +361,6 @@ def _slot_of(b: Buffer, s: Stage) -> _Slot | None:
 
 def _waits(s: Stmt) -> bool:
     """True if executing ``s`` certainly passes a barrier."""
-    return isinstance(s, Barrier) or any(
-        _waits(c) for c in s.children() if isinstance(c, Stmt) and not isinstance(s, If)
-    )
+    if not has(s, Barrier) or isinstance(s, If):
+        return False
+    return isinstance(s, Barrier) or any(_waits(c) for c in s.children() if isinstance(c, Stmt))

@@ -97,10 +97,11 @@ def _parts(body: Stmt, layouts: Mapping[Buffer, Layout], arith: Arith) -> dict[V
     extents = {x.var: as_int(x.extent) for x in find(body, Loop)}
     order = {v: n for n, v in enumerate(extents)}  # from the outside in
     out: dict[Var, Spread] = {}
+    unranged = Arith()
     for stage in find(body, Stage):
         for b, index in elements(stage):
             for d, i in enumerate(index if b in layouts else ()):
-                form = Arith().linear(i)
+                form = unranged.linear(i)
                 if not all(isinstance(v, Var) for v in form.terms):  # divided by more than it can be
                     form = arith.linear(arith.simplify(i))
                 terms = form.terms.items()
