@@ -97,7 +97,7 @@ class Expressions:
         self.whole = False  # more than the bits of what is printed matters
 
     def __call__(self, e: Expr, outer: int = 0) -> str:
-        if (self.whole or self.d.wraps or adds_the_least(e)) and self.wraps(e):
+        if e.INNER and self.wraps(e) and (self.whole or self.d.wraps or adds_the_least(e)):
             return wrapped(self, e)
         match e:
             case Const():

@@ -71,11 +71,15 @@ def children_first(roots: Iterable[N], children: Callable[[N], Iterable[N]]) -> 
     return order
 
 
-def occurrences(root: Node) -> dict[Node, int]:
-    """Number of textual occurrences of each node: 1, or 2 for several."""
+def occurrences(root: Node, bits: int) -> dict[Node, int]:
+    """Number of textual occurrences of each node that ``holds`` some of ``bits``: 1, or 2 for several."""
+
+    def below(n: Node) -> list[Node]:
+        return [c for c in n.children() if c.holds & bits]
+
     found: dict[Node, int] = {root: 1}
-    for n in reversed(children_first([root], lambda n: n.children())):
-        for c in n.children():
+    for n in reversed(children_first([root], below)):
+        for c in below(n):
             found[c] = min(2, found.get(c, 0) + found[n])
     return found
 

@@ -143,7 +143,8 @@ class Rewriter:
     handler for a node that does not exist is an error at class creation, not a silent no-op.
     """
 
-    memo: Rewritten | None = None  # what expressions of this statement have become
+    memo: Rewritten | None = None  # what expressions of this statement have become, once there is one
+    _statement: Node | None = None  # the statement, or expression without one, that is being rewritten
     meets: int  # ``holds`` has some of these bits wherever there is anything to do
     _handlers: ClassVar[dict[type, Callable[..., Any]]] = {}
     _table: ClassVar[_Table]  # of every class of nodes that was met: its handler, or what is done without one
@@ -213,7 +214,9 @@ def _once(do: Callable[..., Any]) -> Callable[..., Any]:
     def once(rewriter: Rewriter, n: Any) -> Any:
         memo = rewriter.memo
         if memo is None:
-            return _afresh(once)(rewriter, n)
+            if rewriter._statement is None:
+                return _afresh(once)(rewriter, n)
+            memo = rewriter.memo = Rewritten(rewriter._statement)
         found = memo.get(n)
         if found is not None:
             return found
@@ -234,11 +237,12 @@ def _once(do: Callable[..., Any]) -> Callable[..., Any]:
 
 def _afresh(do: Callable[..., Any]) -> Callable[..., Any]:
     def afresh(rewriter: Rewriter, n: Any) -> Any:
-        outer, rewriter.memo = rewriter.memo, Rewritten(n)
+        outer, around = rewriter.memo, rewriter._statement
+        rewriter.memo, rewriter._statement = None, n
         try:
             return do(rewriter, n)
         finally:
-            rewriter.memo = outer
+            rewriter.memo, rewriter._statement = outer, around
 
     return afresh
 

@@ -74,9 +74,10 @@ def kernel_arith(known: Arith, axes: Iterable[Loop], body: Stmt) -> Arith:
     """
     ranges: dict[Var, Interval] = {}
     for x in (*axes, *find(body, Loop)):  # copies of a loop share its variable, and one of them may be shorter
-        low, high = extent_of(x)
-        before = ranges.get(x.var, (low, high))
-        ranges[x.var] = min(low, before[0]), max(high, before[1])
+        found = extent_of(x)
+        before = ranges.setdefault(x.var, found)
+        if found != before:
+            ranges[x.var] = min(found[0], before[0]), max(found[1], before[1])
     for r in find(body, Role):
         ranges |= {v: (0, count - 1) for v, count in r.numbers.items()}
     for v, interval in ranges.items():

@@ -66,7 +66,7 @@ def _named(body: Stmt, loop: str) -> Stmt:
     found: Counter[object] = Counter()
     first: dict[object, Expr] = {}
     divisions = find(body, Binary, lambda n: n.op in ("//", "%") and n.dtype == "index")
-    written = occurrences(body) if divisions else {}
+    written = occurrences(body, Binary.BIT) if divisions else {}
     for n in divisions:
         if not isinstance(n.a, Var) and not has(n.a, Load):  # an element may be there where its condition holds alone
             key = structure(n.a)

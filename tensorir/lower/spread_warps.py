@@ -408,8 +408,8 @@ def need_own(b: Buffer, index: Sequence[Expr], layout: Layout, lane: Loop, arith
     for d, i in enumerate(index):
         for part in digits(layout, b.dims, d):
             if part.stride:
-                have = arith.simplify(binary("%", binary("//", i, part.divisor), part.extent))
-                if not arith.linear(have).same(arith.linear(arith.simplify(part.of_lane(lane.var)))):
+                own = arith.linear(binary("%", binary("//", i, part.divisor), part.extent))
+                if not own.same(arith.linear(part.of_lane(lane.var))):
                     raise _fail(
                         f"{b.name} is distributed to the lanes of a warp as {written(layout)}, and what touches "
                         "single elements of it does not run over whole parts of that",
