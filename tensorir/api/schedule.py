@@ -195,8 +195,7 @@ class Schedule(Exportable, BaseSchedule):
 
     def _need_room(self) -> None:
         """Raise ``compile.shared-memory``, after undoing the last step, if shared memory then exceeds the target's."""
-        depths = [int(dict(x.options).get("depth", 2)) for x in self.trace if x.primitive == "pipeline"]
-        if not may_be_full(self.program, self.target, max(depths, default=1)):
+        if not may_be_full(self):
             return
         try:
             lowered(self)

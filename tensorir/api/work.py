@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
 from tensorir.api.operator import Operator, Origin
+from tensorir.automatic.facts import Wishes
 from tensorir.check.tolerance import tolerance
 from tensorir.codec import Json
 from tensorir.errors import DeclarationError, Problem, ScheduleError, TensorIRError, refuse
@@ -308,6 +309,6 @@ def _counts(e: Binary) -> bool:
 def _automatic(
     outputs: Tensor | Sequence[Tensor], max_error: float, kind: str, target: Target | None
 ) -> Mapping[str, Template]:
-    from tensorir.automatic.plan import FULL_TARGETS, auto  # all primitives and passes: loading a kernel has no use
+    from tensorir.automatic.plan import FULL_TARGETS, templates_of  # all rules, which loading has no use for
 
-    return auto(outputs, target or FULL_TARGETS[kind], max_error=max_error)
+    return templates_of(as_outputs(outputs), Wishes(max_error=max_error))(target or FULL_TARGETS[kind])

@@ -27,10 +27,10 @@ from tensorir.ir.shared import children_first
 from tensorir.ir.structure import alpha_key
 from tensorir.ir.tree import Buffer, Const, Expr, Kind, Loop, Program, Scope, Stmt
 from tensorir.ir.visit import reads, sequence, swap_buffers, writes
-from tensorir.lower.kernel import Module
 from tensorir.lower.lowered import lowered
 from tensorir.lower.pipeline import lower
 from tensorir.lower.resolve_scopes import resolve_scopes
+from tensorir.lower.room import may_be_full
 from tensorir.runtime.host import target_here
 from tensorir.schedule.analysis import index_of, touched_by
 from tensorir.schedule.schedule import BaseSchedule
@@ -286,38 +286,53 @@ class _Round:
         """Parts of the default plan."""
         return self.claims.claimed(RULES, self.first)
 
-    @functools.cached_property
-    def main(self) -> Part:
-        """The default plan's most important part; the other plans schedule its stage otherwise."""
-        return max(self.parts, key=lambda p: p.work)
-
     def plans(self) -> Iterator[Plan]:
         """All plans of the round, the default first."""
         if self.parts:
-            yield self._plan(self.parts, self.main)
-            for other in self.claims.offered(RULES, self.main.anchor, self.first, lambda name: name != self.main.name):
+            main = _most_work(self.parts)
+            yield self._plan(self.parts, main)
+            for other in self.claims.offered(RULES, main.anchor, self.first, lambda name: name != main.name):
                 yield self._with(other)
 
     def named(self, name: str) -> Plan | None:
         """First plan whose main part has the name ``name``; None if there is none."""
         stages = [*self.claims.graph.nests.values()]
         if self.first or len(stages) > 1:  # the default's parts tell which stage counts most
-            if not self.parts:
+            parts = self.claims.claimed(RULES, self.first, lowers=False)
+            if not parts:
                 return None
-            if self.main.name == name:
-                return self._plan(self.parts, self.main)
-            stages = [self.main.anchor]
+            main = _most_work(parts)
+            if main.name == name:
+                return self._plan(parts, main)
+            stages = [main.anchor]
         found = self.claims.offered(RULES, stages[0], self.first, lambda other: other == name)
         return next((self._with(other) for other in found), None)
 
     def _with(self, other: Part) -> Plan:
-        return self._plan(self.claims.claimed(RULES, (*self.first, other)), other)
+        return self._plan(self.claims.claimed(RULES, (*self.first, other), lowers=False), other)
 
     def _plan(self, parts: tuple[Part, ...], main: Part) -> Plan:
         claims = self.claims
         begun = claims.begun_by.get(main) if len(parts) == 1 else None
         constants, refused = claims.graph.wishes.constants, tuple(claims.refused)
         return Plan(claims.inlined, parts, main, constants, refused, begun, claims.begun)
+
+
+def _most_work(parts: Sequence[Part]) -> Part:
+    """A plan's main part; plans of other names schedule its stage otherwise."""
+    return max(parts, key=lambda p: p.work)
+
+
+@dataclass(frozen=True)
+class _Start:
+    """A part's stages scheduled by its default configuration.
+
+    own: program of the kernels that the part has changed;  key: of parts whose start can be lowered alike
+    """
+
+    s: BaseSchedule
+    own: Program
+    key: Hashable
 
 
 @dataclass(frozen=True)
@@ -327,7 +342,8 @@ class _Claims:
     plain:   unscheduled program;  begun: the same with the stages ``inlined``
     refused: receives parts whose start failed
     proved:  keys of parts whose start was lowered, independent of stage names: networks repeat their layers
-    made:    lazily generated parts, by rule and stage;  tried: part -> True if its start can be lowered
+    made:    lazily generated parts, by rule and stage
+    tried:   part -> its start, until that is lowered; then True if it could be
     begun_by: schedule of the whole definition by a part's start
     """
 
@@ -338,29 +354,30 @@ class _Claims:
     refused: list[Refusal]
     proved: set[Hashable]
     made: dict[tuple[Rule, str], Iterator[Part]] = field(default_factory=dict)
-    tried: dict[Part, bool] = field(default_factory=dict)
+    tried: dict[Part, _Start | bool] = field(default_factory=dict)
     begun_by: dict[Part, BaseSchedule] = field(default_factory=dict)
 
-    def claimed(self, rules: Sequence[Rule], given: Sequence[Part]) -> tuple[Part, ...]:
-        """``given`` and one exact part for each remaining stage, of the first rule whose start succeeds."""
+    def claimed(self, rules: Sequence[Rule], given: Sequence[Part], lowers: bool = True) -> tuple[Part, ...]:
+        """``given`` and one exact part for each remaining stage, of the first rule whose start works."""
         parts = list(given)
         for anchor in reversed(self.graph.nests.values()):
             if any(anchor.name in p.names for p in parts):
                 continue
-            exact = (p for p in self.offered(rules, anchor, parts) if not p.approximate)
-            if part := next(exact, None):
+            offered = self.offered(rules, anchor, parts, lowers=lowers)
+            if part := next((p for p in offered if not p.approximate), None):
                 parts.append(part)
         return tuple(parts)
 
     def offered(
-        self, rules: Sequence[Rule], anchor: Nest, parts: Sequence[Part], wanted: Callable[[str], bool] = bool
-    ) -> Iterator[Part]:
+        self, rules: Sequence[Rule], anchor: Nest, parts: Sequence[Part],
+        wanted: Callable[[str], bool] = bool, lowers: bool = False,
+    ) -> Iterator[Part]:  # fmt: skip
         """Yield parts with anchor ``anchor`` and a name accepted by ``wanted``, disjoint from ``parts``, with no
-        outside readers, whose start can be lowered.
+        outside readers, whose start works; ``lowers``: it is lowered, as who takes it for the default will.
         """
         taken = frozenset().union(*(p.names for p in parts))
         for part in itertools.chain.from_iterable(self._made(rule, anchor) for rule in rules):
-            if wanted(part.name) and not part.names & taken and self._alone(part) and self._works(part):
+            if wanted(part.name) and not part.names & taken and self._alone(part) and self._works(part, lowers):
                 yield part
 
     def _alone(self, part: Part) -> bool:
@@ -380,11 +397,14 @@ class _Claims:
         self.made[key], parts = itertools.tee(found)
         return parts
 
-    def _works(self, part: Part) -> bool:
-        """True if the part's start can be lowered with all other stages as declared."""
+    def _works(self, part: Part, lowers: bool) -> bool:
+        """True if the part's start can be scheduled with all other stages as declared, and ``lowers``, be lowered."""
         if part not in self.tried:
-            self.tried[part] = self._lowers(part)
-        return self.tried[part]
+            self.tried[part] = self._start(part)
+        start = self.tried[part]
+        if lowers and isinstance(start, _Start):
+            start = self.tried[part] = self._lowers(part, start)
+        return bool(start)
 
     def _key(self, part: Part) -> Hashable:
         """Hashable key equal for parts that succeed or fail alike: stages without names, roles of their arrays, default
@@ -402,23 +422,35 @@ class _Claims:
         stages = alpha_key([index_of(program).root_of(n.stage) for n in mine], role)
         return type(part), part.name, part.target, stages, tuple(part.space.default.items())
 
-    def _lowers(self, part: Part) -> bool:
+    def _start(self, part: Part) -> _Start | bool:
+        """The start of a part, lowered here only if it may be too large; True if it can be, False if it is refused."""
         try:
             if (key := self._key(part)) in self.proved:
                 return True
             s = self._declared(part)
             before = s.program
             part.steps(s, part.space.default)
-            module = lowered(s) if part.alone else lower(_changed(before, s.program, s.target), s.target)
-            if not part.plainest and (length := length_of(module)) > MAX_NODES:
+            own = s.program if part.alone else _changed(before, s.program, s.target)
+        except TensorIRError as e:
+            self.refused.append(Refusal.of(part, e))
+            return False
+        if part.alone:
+            self.begun_by[part] = s
+        start = _Start(s, own, key)
+        large = may_be_full(s) or (not part.plainest and length_of([own.body]) > FEW_NODES)
+        return self._lowers(part, start) if large else start
+
+    def _lowers(self, part: Part, start: _Start) -> bool:
+        """True if the start of a part can be lowered."""
+        try:
+            module = lowered(start.s) if part.alone else lower(start.own, start.s.target)
+            if not part.plainest and (length := length_of([k.body for k in module.kernels])) > MAX_NODES:
                 message = f"{length} nodes with what is unrolled; a start that compiles in seconds has {MAX_NODES}"
                 raise refuse(CompileError, "compile.time-limit", message, hint="fewer iterations unrolled")
         except TensorIRError as e:
             self.refused.append(Refusal.of(part, e))
             return False
-        self.proved.add(key)
-        if part.alone:
-            self.begun_by[part] = s
+        self.proved.add(start.key)
         return True
 
     def _declared(self, part: Part) -> BaseSchedule:
@@ -503,9 +535,13 @@ MAX_NODES = 1 << 19
 """Maximum IR nodes of a default schedule after unrolling; compilers process about 20,000 per second."""
 
 
-def length_of(module: Module) -> int:
-    """IR nodes of all kernels of a module, each counted as often as its loops are unrolled."""
-    return sum(_length(k.body) for k in module.kernels)
+FEW_NODES = MAX_NODES >> 3
+"""Nodes of a scheduled program up to which it is taken for short: lowering unrolls vectors and splits conditions."""
+
+
+def length_of(bodies: Sequence[Stmt]) -> int:
+    """IR nodes of kernels, each counted as often as its loops are unrolled."""
+    return sum(map(_length, bodies))
 
 
 def _length(s: Node) -> int:

@@ -9,12 +9,13 @@ from tensorir.errors import CompileError, Problem
 from tensorir.ir.dims import most, most_of, span
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.once import nests
-from tensorir.ir.tree import Buffer, Expr, Loop, Program, Scope, Stmt
+from tensorir.ir.tree import Buffer, Expr, Loop, Scope, Stmt
 from tensorir.ir.visit import uses
 from tensorir.lower.boxes import Access, common, local_accesses
 from tensorir.lower.form import fail
 from tensorir.lower.kernel import Kernel, Module, bytes_of
 from tensorir.schedule.analysis import in_loops
+from tensorir.schedule.schedule import BaseSchedule
 from tensorir.target import Target, beyond_limits
 
 ON_STACK = 4 << 20
@@ -70,12 +71,13 @@ def _need_private(k: Kernel, target: Target) -> None:
         )
 
 
-def may_be_full(program: Program, target: Target, times: int = 1) -> bool:
-    """True if shared memory needed, multiplied by ``times``, exceeds a block's by an estimate; lowering decides
-    exactly.
+def may_be_full(s: BaseSchedule) -> bool:
+    """True if a schedule's shared memory, in all copies of its pipelines, exceeds a block's by an estimate; lowering
+    decides exactly.
     """
-    most = target.shared_optin_bytes
-    return most > 0 and any(_shared(nest) * times > most for nest in nests(program))
+    copies = [int(dict(x.options).get("depth", 2)) for x in s.trace if x.primitive == "pipeline"]
+    most = s.target.shared_optin_bytes
+    return most > 0 and any(_shared(nest) * max(copies, default=1) > most for nest in nests(s.program))
 
 
 @functools.lru_cache(maxsize=1024)

@@ -174,8 +174,8 @@ def test_what_one_by_one_fails_is_tried_again():
 
 def test_other_templates_of_rules_are_not_planned_until_they_are_asked_for(monkeypatch):
     planned = []
-    lowers = plan._Claims._lowers
-    monkeypatch.setattr(plan._Claims, "_lowers", lambda self, part: planned.append(part.name) or lowers(self, part))
+    start = plan._Claims._start
+    monkeypatch.setattr(plan._Claims, "_start", lambda self, part: planned.append(part.name) or start(self, part))
     work = tir.ops.conv2d(c=8, h=9, w=9, k=8, pad=1)
     assert work.template_for("cuda") == "gpu_tile_warp" and set(planned) == {"tile_warp"}
     assert work.template_for("opencl").startswith("cpu")
@@ -218,8 +218,8 @@ def test_a_template_that_rules_do_not_make_on_a_target_is_refused_there():
 
 def test_who_asks_for_a_template_has_no_others_tried(monkeypatch):
     planned = []
-    lowers = plan._Claims._lowers
-    monkeypatch.setattr(plan._Claims, "_lowers", lambda self, part: planned.append(part.name) or lowers(self, part))
+    start = plan._Claims._start
+    monkeypatch.setattr(plan._Claims, "_start", lambda self, part: planned.append(part.name) or start(self, part))
     x, y, k = tir.placeholder((64, 70)), tir.placeholder((70, 80)), tir.reduce_axis(70)
     work = tir.Workload("product", tir.compute((64, 80), lambda i, j: tir.sum(x[i, k] * y[k, j], axis=k)))
     first, *_, last = tir.auto(work.outputs, "cuda -arch=sm_80")
@@ -227,6 +227,24 @@ def test_who_asks_for_a_template_has_no_others_tried(monkeypatch):
     assert work.schedule(template=last, target="cuda -arch=sm_80") and {f"gpu_{n}" for n in planned} <= {first, last}
     planned.clear()
     assert "gpu_none" not in work.templates and len(set(planned)) == 1, "the first, which says that rules schedule it"
+
+
+@pytest.mark.parametrize("stages", [1, 2])
+def test_who_asks_for_a_template_and_a_configuration_has_no_start_lowered(monkeypatch, stages):
+    x, y, k = tir.placeholder((64, 70)), tir.placeholder((70, 80)), tir.reduce_axis(70)
+    out = tir.compute((64, 80), lambda i, j: tir.sum(x[i, k] * y[k, j], axis=k))
+    if stages == 2:
+        row = tir.compute((64,), lambda i: tir.exp(out[i, 0]) + out[i, 1])
+    work = tir.Workload("product", out if stages == 1 else row)
+    template = work.templates["gpu_tile"]
+    monkeypatch.setattr(plan, "lowered", None)
+    monkeypatch.setattr(plan, "lower", None)
+    for target in ("cuda -arch=sm_80", "opencl -kind=gpu"):
+        space = template.space_for(tir.Target.parse(target))
+        other = next(c for c in map(space.config, range(2)) if c != space.default)
+        assert work.schedule(other, "gpu_tile", target).trace
+    monkeypatch.undo()
+    assert work.schedule(template="gpu_tile", target="cuda -arch=sm_80").check()
 
 
 def test_templates_of_convolutions_that_no_rule_makes_are_those_among_all():
