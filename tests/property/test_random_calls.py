@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 TOOL = Path(__file__).parents[2] / "tools" / "random_calls.py"
-CALLS = 2000
+CALLS = 1000
 FIXED, DRAWN = 39, random.SystemRandom().randrange(1 << 30)
 
 
