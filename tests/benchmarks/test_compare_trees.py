@@ -87,7 +87,7 @@ def test_a_name_means_the_innermost_declaration(script):
 
 
 SMALL = ("--shape", "matmul", "m=128", "n=128", "k=16", "act=relu")
-LARGER = ("--shape", "matmul", "m=512", "n=512", "k=16", "act=relu")
+LARGER = ("--shape", "matmul", "m=256", "n=256", "k=16", "act=relu")
 CUDA = (*LARGER, "--target", "cuda -arch=sm_80", "--template", "gpu_tile$")
 compiler = pytest.mark.skipif(not (shutil.which("gcc") or shutil.which("clang")), reason="no C compiler")
 cxx = pytest.mark.skipif(not (shutil.which("c++") or shutil.which("g++")), reason="no C++ compiler")
