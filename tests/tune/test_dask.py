@@ -32,7 +32,7 @@ def hung(tmp_path_factory):
 @pytest.fixture(scope="module")
 def client(hung):
     cluster = distributed.LocalCluster(
-        n_workers=4, threads_per_worker=1, processes=True, dashboard_address=":0", silence_logs=50
+        n_workers=3, threads_per_worker=1, processes=True, dashboard_address=":0", silence_logs=50
     )
     client = distributed.Client(cluster)
     yield client
