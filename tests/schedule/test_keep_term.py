@@ -38,7 +38,7 @@ def test_one_term_is_left():
     assert e.value.code == "loop.gone" and "kept alone" in str(e.value)
 
 
-@settings(deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(st.sampled_from("nchw"), st.integers(2, 4), st.integers(1, 5), st.integers(0, 4), st.integers(0, 3))
 def test_strides_of_any_convolution(layout, stride, r, pad, size):
     """The taps that a pixel meets follow from what the stride leaves of it."""

@@ -295,7 +295,7 @@ def packings(draw, names):
     return draw(st.permutations(dims))
 
 
-@settings(deadline=None)  # a busy machine
+@settings(max_examples=50, deadline=None)
 @given(views())
 def test_any_view_of_any_domain(given):
     extents, text, pad, packed, kept = given
@@ -311,7 +311,7 @@ def test_any_view_of_any_domain(given):
         assert not differs, f"{differs}\n{s}"
 
 
-@settings(deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(views(), st.sampled_from(["sum", "max", "prod"]), st.sampled_from(["", "-"]))
 def test_any_view_of_any_reduction(given, op, backwards):
     extents, text, pad, _, kept = given
