@@ -152,12 +152,11 @@ def unoptimised(monkeypatch):
     monkeypatch.setenv("PYOPENCL_BUILD_OPTIONS", "-cl-opt-disable")
 
 
-FEWER_SHAPES = frozenset(
-    {"algorithms", "automatic", "benchmarks", "examples", "export", "expr", "nn", "ops", "property", "warps"}
-)
+FEWER_SHAPES = frozenset({
+    "algorithms", "automatic", "benchmarks", "examples", "export", "expr", "lower", "nn", "ops", "property",
+    "schedule", "warps",
+})  # fmt: skip
 """Folders whose tests check many schedules by the same rules, templates or primitives."""
-OF_PAIRS = frozenset({"test_skip", "test_reindex"})
-"""Files of other folders whose tests do so: what one primitive leaves to all others."""
 EVERY_SHAPE = frozenset({"checks", "fault", "faults", "mutants", "planted", "unseen", "wrong"})
 """Words in the names of tests there that check on every shape: they want faults seen, or are about the shapes."""
 
@@ -170,7 +169,7 @@ def _some_shapes(request, monkeypatch):
     """
     folder = request.path.relative_to(Path(__file__).parent).parts[0]
     name = f"{request.path.stem}_{request.node.originalname}"
-    if (folder not in FEWER_SHAPES and request.path.stem not in OF_PAIRS) or EVERY_SHAPE & {*name.split("_")}:
+    if folder not in FEWER_SHAPES or EVERY_SHAPE & {*name.split("_")}:
         return
     from tensorir.check import verdict
 

@@ -44,7 +44,7 @@ def rolled(term, reduce=tir.max, piece=4, mask=None, n=20):
 
 @pytest.mark.parametrize("reduce", REDUCE)
 @pytest.mark.parametrize("name", HELD)
-def test_it_is_checked_in_numbers_with_an_order_and_says_so(name, reduce):
+def test_checks_are_in_numbers_with_an_order_and_say_so(name, reduce):
     verdict = rolled(HELD[name][0], REDUCE[reduce][0]).check()
     assert verdict, verdict
     doubles = "double precision" in str(verdict) and "no order that repairs of O would keep" in str(verdict)
