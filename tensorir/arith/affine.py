@@ -189,9 +189,9 @@ class Arith:
         return self.written(self.linear(e))
 
     def written(self, form: Linear) -> Expr:
-        """A linear form as an expression, and known as that expression's."""
+        """A linear form of this Arith as an expression; the expression's own form is remembered to be this one."""
         made = form.expr()
-        if type(made) is Binary:
+        if type(made) is Binary and next(iter(form.terms.values())) > 0:  # a sum begins with what is added
             self._memo(made.holds).forms.setdefault(made, form)
         return made
 
@@ -238,7 +238,8 @@ class Arith:
                 return self._divide(self.linear(e.a), b.constant, op)
         if op in BITS and e.dtype == "index":
             made = binary(op, self.linear(e.a).expr(), self.linear(e.b).expr())
-            return Linear({self._atom(made): 1}, 0) if isinstance(made, Binary) else self.linear(made)
+            kept = isinstance(made, Binary) and made.op == op  # not 0 | x
+            return Linear({self._atom(made): 1}, 0) if kept else self.linear(made)
         if op in ("min", "max"):
             a, b = self.linear(e.a), self.linear(e.b)
             lo, hi = self.range_of(a.plus(b, -1))

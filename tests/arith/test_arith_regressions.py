@@ -176,3 +176,22 @@ def test_blocks_that_are_moved_back_begin_at_whole_rows():
     start = binary("min", block * 770, const(2255))
     assert same(arith.simplify(start // 55), binary("min", block * 14, const(41)))
     assert side_of((start + pixel) // 55, arith, {pixel: (0, 769)}).extent == 14
+
+
+def test_equal_sums_have_equal_atoms_however_they_were_written():
+    """Sums that begin with what is subtracted were remembered in another order than they are written in."""
+    i, j, a = (Var(name, "index") for name in "ija")
+    arith = Arith({i: (0, 7), j: (0, 1), a: (0, 31)})
+    written = arith.simplify(32 - j * 32 + a)
+    again = a - j * 32 + 32
+    assert written is not again and same(written, again)
+    assert same(arith.simplify((i * 64 + written) // 7 - (i * 64 + again) // 7), const(0))
+
+
+def test_bits_that_change_nothing_leave_a_sum():
+    """``(j + 4) ^ 0`` was taken for something that no rule resolves, and has no bounds."""
+    i, j = (Var(name, "index") for name in "ij")
+    arith = Arith({i: (0, 31), j: (0, 7)})
+    e = binary("^", j + 4, i // 32)
+    assert arith.range(arith.simplify(e)) == (4, 11)
+    assert arith.linear(e).terms == {j: 1}

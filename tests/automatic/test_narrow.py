@@ -32,6 +32,16 @@ def test_tiles_are_offered_beside_rows_and_each_way_is_right(shape, target):
         assert s.check(), name
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("target", [CPU, GPU, "opencl -kind=gpu"])
+def test_rows_of_several_axes_have_one_column(target, dtype):
+    x, w = (tir.placeholder(shape, dtype, name=n) for n, shape in (("x", (2, 16, 8)), ("w", (1, 8))))
+    for name, template in tir.auto(tir.nn.linear(x, w, name="y"), target).items():
+        s = tir.Schedule(tir.nn.linear(x, w, name="y"), target)
+        template.function(s, template.space_for(s.target).default)
+        assert s.check(), name
+
+
 def test_the_way_that_is_expected_to_take_least_is_first():
     assert offered(product(1, 3072, 768, tb=True), CPU)[0] == "rows"
     assert offered(product(384, 1, 512), CPU)[0] == "tile_dot"

@@ -198,7 +198,7 @@ class MatrixView:
         """Contiguous, aligned results along a row: a power of two, at most ``most``; 1 for several result matrices."""
         b, cells = self.total.writes[0], tuple(it.var for it in self.total.spatial)
         run = _together(Load(b, cells, b.dtype), self.columns, len(cells))
-        last = next(d.size for d in reversed(self.columns) if d.size > 1)
+        last = next((d.size for d in reversed(self.columns) if d.size > 1), 1)
         return math.gcd(run, last, most) if all(d.said for d in self.apart) else 1
 
     def as_rows(self, s: BaseSchedule, out: str, also: Sequence[str] = ()) -> str:
