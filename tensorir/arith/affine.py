@@ -462,9 +462,9 @@ class Arith:
         return one.range(e.a), other.range(e.b)
 
     def _divided(self, e: Binary) -> Interval:
-        """Bounds of a quotient or remainder; unbounded unless the divisor is positive."""
+        """Bounds of a quotient or remainder; unbounded unless the divisor is positive, and where nothing can hold."""
         (low, high), (least, most) = self.range(e.a), self.range(e.b)
-        if least <= 0 or is_float(e.dtype):
+        if not 0 < least <= most or is_float(e.dtype):
             return UNKNOWN
         if e.op == "%":
             return 0, min(most - 1, high) if low >= 0 else most - 1

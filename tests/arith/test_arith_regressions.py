@@ -5,7 +5,7 @@ import math
 import pytest
 
 import tensorir as tir
-from tensorir.arith.affine import Arith, same
+from tensorir.arith.affine import UNKNOWN, Arith, same
 from tensorir.arith.box import side_of
 from tensorir.arith.conditions import negate
 from tensorir.ir.build import binary, cast, const
@@ -195,3 +195,11 @@ def test_bits_that_change_nothing_leave_a_sum():
     e = binary("^", j + 4, i // 32)
     assert arith.range(arith.simplify(e)) == (4, 11)
     assert arith.linear(e).terms == {j: 1}
+
+
+def test_a_divisor_without_values_says_nothing():
+    """Where assumptions contradict each other the divisor had bounds (1, 0), and was divided by."""
+    n, d = (Var(name, "index") for name in "nd")
+    arith = Arith({n: (0, 31), d: (1, 7)}, assume=[binary("<=", d, const(0, "index"))])
+    assert arith.range(d) == (1, 0)
+    assert arith.range(n // d) == arith.range(n % d) == UNKNOWN
