@@ -343,7 +343,8 @@ class _Claims:
     refused: receives parts whose start failed
     proved:  keys of parts whose start was lowered, independent of stage names: networks repeat their layers
     made:    lazily generated parts, by rule and stage
-    tried:   part -> its start, until that is lowered; then True if it could be
+    tried:   part -> True if its start works
+    waiting: part -> its start, scheduled and not lowered yet
     begun_by: schedule of the whole definition by a part's start
     """
 
@@ -354,7 +355,8 @@ class _Claims:
     refused: list[Refusal]
     proved: set[Hashable]
     made: dict[tuple[Rule, str], Iterator[Part]] = field(default_factory=dict)
-    tried: dict[Part, _Start | bool] = field(default_factory=dict)
+    tried: dict[Part, bool] = field(default_factory=dict)
+    waiting: dict[Part, _Start] = field(default_factory=dict)
     begun_by: dict[Part, BaseSchedule] = field(default_factory=dict)
 
     def claimed(self, rules: Sequence[Rule], given: Sequence[Part], lowers: bool = True) -> tuple[Part, ...]:
@@ -400,11 +402,10 @@ class _Claims:
     def _works(self, part: Part, lowers: bool) -> bool:
         """True if the part's start can be scheduled with other stages as declared; with ``lowers``, also lowered."""
         if part not in self.tried:
-            self.tried[part] = self._start(part)
-        start = self.tried[part]
-        if lowers and isinstance(start, _Start):
-            start = self.tried[part] = self._lowers(part, start)
-        return bool(start)
+            self.tried[part] = self._starts(part)
+        if lowers and (start := self.waiting.pop(part, None)):
+            self.tried[part] = self._lowers(part, start)
+        return self.tried[part]
 
     def _key(self, part: Part) -> Hashable:
         """Hashable key equal for parts that succeed or fail alike: stages without names, roles of their arrays, default
@@ -422,8 +423,8 @@ class _Claims:
         stages = alpha_key([index_of(program).root_of(n.stage) for n in mine], role)
         return type(part), part.name, part.target, stages, tuple(part.space.default.items())
 
-    def _start(self, part: Part) -> _Start | bool:
-        """The start of a part, lowered here only if it may be too large; True if it can be, False if it is refused."""
+    def _starts(self, part: Part) -> bool:
+        """True if the start of a part can be scheduled; lowered here if it may be too large, else left ``waiting``."""
         try:
             if (key := self._key(part)) in self.proved:
                 return True
@@ -438,7 +439,10 @@ class _Claims:
             self.begun_by[part] = s
         start = _Start(s, own, key)
         large = may_be_full(s) or (not part.plainest and length_of([own.body]) > FEW_NODES)
-        return self._lowers(part, start) if large else start
+        if large:
+            return self._lowers(part, start)
+        self.waiting[part] = start
+        return True
 
     def _lowers(self, part: Part, start: _Start) -> bool:
         """True if the start of a part can be lowered."""

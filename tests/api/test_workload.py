@@ -174,8 +174,8 @@ def test_what_one_by_one_fails_is_tried_again():
 
 def test_other_templates_of_rules_are_not_planned_until_they_are_asked_for(monkeypatch):
     planned = []
-    start = plan._Claims._start
-    monkeypatch.setattr(plan._Claims, "_start", lambda self, part: planned.append(part.name) or start(self, part))
+    start = plan._Claims._starts
+    monkeypatch.setattr(plan._Claims, "_starts", lambda self, part: planned.append(part.name) or start(self, part))
     work = tir.ops.conv2d(c=8, h=9, w=9, k=8, pad=1)
     assert work.template_for("cuda") == "gpu_tile_warp" and set(planned) == {"tile_warp"}
     assert work.template_for("opencl").startswith("cpu")
@@ -218,8 +218,8 @@ def test_a_template_that_rules_do_not_make_on_a_target_is_refused_there():
 
 def test_who_asks_for_a_template_has_no_others_tried(monkeypatch):
     planned = []
-    start = plan._Claims._start
-    monkeypatch.setattr(plan._Claims, "_start", lambda self, part: planned.append(part.name) or start(self, part))
+    start = plan._Claims._starts
+    monkeypatch.setattr(plan._Claims, "_starts", lambda self, part: planned.append(part.name) or start(self, part))
     x, y, k = tir.placeholder((64, 70)), tir.placeholder((70, 80)), tir.reduce_axis(70)
     work = tir.Workload("product", tir.compute((64, 80), lambda i, j: tir.sum(x[i, k] * y[k, j], axis=k)))
     first, *_, last = tir.auto(work.outputs, "cuda -arch=sm_80")
