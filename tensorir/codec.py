@@ -111,10 +111,10 @@ def _form(kind: type[Any]) -> _Form:
 
 
 def encode(value: object) -> dict[str, object]:
-    """Return a registered dataclass as a dict of JSON data, nested dataclasses included; sparse classes omit fields
-    that are None.
+    """JSON data of a registered dataclass: {field: value}, nested dataclasses included, without the class's name.
 
-    Tuples become lists, bytes base64 text, enums their values.
+    Tuples become lists, bytes base64 text, enums their values. Sparse classes omit fields that are None and None by
+    default; unknown fields kept by ``decode`` are written back. Raises CodecError for unregistered classes.
     """
     form = _form(cast("Any", type(value)))
     made = {name: x for name in form.names if (x := getattr(value, name)) is not None or name in form.required}

@@ -111,7 +111,10 @@ class _Roles:
         self.forms = _forms(image)
 
     def convolution(self, weight: Expr) -> Convolution | str:
-        """Return the convolution of this image with filter ``weight``, or as text the reason why it is none."""
+        """Convolution of this image with filter ``weight``, or as text the reason why it is unsupported.
+
+        Supported: float32, stride 1, dilation 1, a square filter, padding with zeros, result and image in one layout.
+        """
         name = self.image.buffer.name
         if self.body.dtype != "float32" or len(self.op.axes) != 4 or len(self.body.axes) != 3 or len(self.forms) != 4:
             return (f"{self.op.name} has {len(self.op.axes)} axes of {self.body.dtype} and reduces over "

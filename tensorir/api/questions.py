@@ -254,7 +254,8 @@ class Request:
 @travels
 @dataclass(frozen=True)
 class DeviceDescription:
-    """A device (``tensorir.api.identity.describe``), and the names of the libraries that could run there."""
+    """A device (``tensorir.api.identity.describe``), and the names of the workload's baselines; () without a workload.
+    """
 
     device: Mapping[str, object]
     baselines: tuple[str, ...] = ()
@@ -302,7 +303,7 @@ class Checks:
 @travels
 @dataclass(frozen=True)
 class Ran:
-    """A guarded run finished; problems found in guard bytes."""
+    """Answer to a guarded run that finished: problems found in the guard bytes, () if none."""
 
     problems: tuple[Problem, ...]
 

@@ -609,7 +609,10 @@ class ShapeSearch:
         return choose(r for r in mine.values() if self.legal(r.template, r.config))
 
     def summary(self, stopped: str) -> TuneOutcome | None:
-        """Outcome over the trials of all slices; None if nothing was measured."""
+        """Outcome over all trials of the shape, earlier ones and failures included; None if there are none.
+
+        stopped: reason for the end; "exhausted" replaces it if no configuration is left, "interrupted" is the status
+        """
         if not self.records:
             return None
         found = self.outcome or self._search(None, 1)  # that measures nothing any more

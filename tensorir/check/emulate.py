@@ -662,7 +662,7 @@ def check_map(m: TensorMap) -> None:
         raise refuse(CheckError, "emulate.map", f"a tensor map has elements that the driver knows; {m.name} is {m}")
     size = TENSOR_MAP_TYPES[m.dtype][1]
     row, span = m.box[-1] * size if m.box else 0, m.swizzle
-    wrong = _broken_corners(m) if m.lower or m.upper else _broken_box(m)
+    wrong = _broken_pixels(m) if m.lower or m.upper else _broken_box(m)
     if not wrong and (span not in (0, 32, 64, 128) or row % 16 or (span and row != span)):
         wrong = "has rows of multiples of 16 bytes in its box, or of its swizzle of 32, 64 or 128 bytes"
     elif m.steps and not (len(m.steps) == len(m.shape) and m.steps[-1] == 1 and all(1 <= s <= 8 for s in m.steps)):
@@ -679,8 +679,8 @@ def _broken_box(m: TensorMap) -> str:
     return "" if all(1 <= b <= 256 for b in m.box) else "has a box of 1 to 256 elements along each dimension"
 
 
-def _broken_corners(m: TensorMap) -> str:
-    """Describe faults of an im2col map's pixel-box corners; "" if none."""
+def _broken_pixels(m: TensorMap) -> str:
+    """First violated limit of an im2col map as text: ranks, pixels and channels of the box, corners; "" if none."""
     if not (len(m.shape) == 4 and len(m.box) == len(m.lower) == len(m.upper) == 2):
         return "of pixels has 4 dimensions, a box of pixels and channels, and two corners of row and column"
     if not (1 <= m.box[0] <= 1024 and 1 <= m.box[1] <= 256):

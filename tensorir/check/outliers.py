@@ -213,7 +213,11 @@ def _lone(x: np.ndarray, d: int, heights: Sequence[float], turn: int, together: 
 
 
 def _places(b: Buffer, axis: int, height: float) -> list[Place]:
-    """[(input, axis, height)] of inputs whose peaks make ``b`` large at one position along ``axis``; [] if none can."""
+    """[(input, axis, height)] by which ``b`` becomes large at one position along ``axis``; [] if no input can do it.
+
+    Copies and maps pass ``height`` on. In a sum of products the factor indexed by ``axis`` has ``PEAK_FACTOR``, others 0:
+    zeros with one peak per row, so that one term of the sum is left.
+    """
     op = b.origin.op if isinstance(b.origin, Tensor) else None
     if op is None:
         free = b.origin is not None and b.data is None and DTYPES[b.dtype].kind == "f"

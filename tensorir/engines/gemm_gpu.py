@@ -111,8 +111,7 @@ class SharedTile(Engine):
 
 
 class WarpTile(Blocks):
-    """CUDA-core engine with operands in shared memory per ``bk``, k outermost; a warp computes ``li ri`` rows by ``lj
-    rj`` columns.
+    """Matrix product on CUDA cores: tiles of ``bk`` terms in shared memory; li*ri x lj*rj results per warp.
 
     Its lanes form a grid of ``li`` x ``lj``. Each has ``ri`` x ``rj`` sums, in quads spread so that a warp's reads hit
     different banks and its writes fill whole sectors (the warp tiles of CUTLASS, "Efficient GEMM in CUDA"). A block has

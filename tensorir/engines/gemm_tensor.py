@@ -249,7 +249,10 @@ def result_kind(dtype: str) -> str:
 
 
 def vector_of(tile: int, extent: int, m: Multiplication) -> int | None:
-    """Copy vector width along rows of ``tile`` elements: up to 16 bytes; None for scalars."""
+    """Widest vector, in elements, for copying rows of ``tile`` elements: up to 16 bytes; None for scalars.
+
+    It divides ``tile`` and ``extent``, the array's row.
+    """
     return next((n for n in (16, 8, 4, 2) if n <= m.row and tile % n == 0 and extent % n == 0), None)
 
 

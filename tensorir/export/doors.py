@@ -1,4 +1,4 @@
-"""Framework bindings of an exported C program: fixed C files, one per framework, and a generated argument table."""
+"""Framework bindings of an exported folder: a Python file each; for C programs also a C file and an argument table."""
 
 from __future__ import annotations
 

@@ -137,7 +137,10 @@ def _one_store(s: Loop, arith: Arith, exact: Callable[[str], bool], most: int) -
 
 
 def _perfect(s: Stmt) -> tuple[list[Loop], tuple[Expr, ...], Store] | None:
-    """(loops, guards, store) of a perfect nest with one store, whose guards load nothing; None for other nests."""
+    """(loops, guards, store) of a perfect nest: constant extents, guards without loads, one store; None for others.
+
+    Loops outermost first; prefetches are ignored.
+    """
     nest: list[Loop] = []
     guards: list[Expr] = []
     while not isinstance(s, Store):

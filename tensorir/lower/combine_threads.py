@@ -279,8 +279,8 @@ class _Combined:
         return bool(driven) and all(it.axis is Axis.SPATIAL for it in driven)
 
     def _nest(self, word: str, p: _Place, body: Stmt) -> Stmt:
-        """Loop nest of a step as a stage with the thread number among its axes, so that each thread provably has
-        separate elements.
+        """Loops of ``p`` around a stage ``<stage>.<word>``: the thread number is one of its axes, so that elements are
+        disjoint.
         """
         own = Iter(Var("thread", "index"), self.loop.extent, Axis.SPATIAL)
         body = substitute(body, {p.thread: own.var})

@@ -1,7 +1,7 @@
-"""Pass: name index subexpressions worth computing once; the text gets shorter and shows what moves.
+"""Pass: bind repeated index subexpressions to names; the text gets shorter and shows what moves.
 
-* An expression divided by several indices of one innermost loop is named ``e``.
-* The part of an address that depends only on block and thread is computed at the top of the kernel.
+* A sum divided (``//``, ``%``) more than once in an innermost loop body: ``e``, computed in that body.
+* Two or more block and thread terms of an address in a loop: ``<array>_at``, computed before the loop nest.
 """
 
 from __future__ import annotations

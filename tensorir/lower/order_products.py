@@ -12,11 +12,9 @@ PRODUCTS, STORES = "products", "stores"
 
 @lowering
 def order_products(program: Program, target: Target) -> Program:
-    """Surround each nest of pure wgmma instructions by a fence before (threads wrote the accumulators) and commit and
-    wait after.
+    """Order asynchronous operations: wgmma nest -> fence; nest; commit; wait. TMA store nest -> nest; commit.
 
-    TMA stores form a group as well, awaited at the kernel's end and before their source is overwritten
-    (``insert_barriers``).
+    Stores are awaited at the kernel's end, and before their source is overwritten (``insert_barriers``).
 
     gives: no other statement runs while products are in flight
     """

@@ -93,7 +93,10 @@ def _spread(body: Stmt, lane: Loop, arith: Arith) -> Stmt:
 
 
 def _parts(body: Stmt, layouts: Mapping[Buffer, Layout], arith: Arith) -> dict[Var, Spread]:
-    """For each loop over elements of fragments: the decomposition of its variable into lane and register parts."""
+    """{loop variable: its lane and register parts}, for loops over elements of fragments.
+
+    Raises LoweringError ``lower.fragment`` if a loop does not fit the layout.
+    """
     extents = {x.var: as_int(x.extent) for x in find(body, Loop)}
     order = {v: n for n, v in enumerate(extents)}  # from the outside in
     out: dict[Var, Spread] = {}

@@ -1,4 +1,4 @@
-"""Makes cache folders of PoCL and CuPy writable, and finds damaged files in PoCL's cache."""
+"""Cache folders of PoCL and CuPy: private ones in place of unwritable ones; search for damaged files in PoCL's."""
 
 from __future__ import annotations
 

@@ -69,10 +69,10 @@ def copied_names(copies: Iterable[Problem]) -> str:
 
 @cache
 def outside(n: int) -> int:
-    """Number of the smallest (and of the largest) of n samples outside the interval of the median.
+    """Number k of samples beyond either end of the median's 95 % confidence interval, of n samples.
 
-    The interval from the (k+1)-th smallest to the (k+1)-th largest misses the median with
-    probability 2 P(Binomial(n, 1/2) <= k).
+    The interval from the (k+1)-th smallest to the (k+1)-th largest misses the median with probability
+    2 P(Binomial(n, 1/2) <= k). 0 for n < 9; below 6 samples the full range has less confidence.
     """
     if n > 1000:  # the normal approximation, rounded outwards
         return max(0, int(n / 2 - 1.96 * n**0.5 / 2) - 1)
@@ -151,7 +151,7 @@ def slots(calls: Sequence[Timed], seconds: float) -> list[Callable[[], float]]:
 
 
 def batch(call: Timed, calls: int) -> float:
-    """Seconds per call over ``calls`` calls (at most 10,000) with one finish."""
+    """Seconds per call over ``calls`` calls, clamped to 1 to 10,000, and one finish."""
     return _Batch(call, max(1, min(_MOST_PER_BATCH, calls))).run()
 
 

@@ -100,7 +100,7 @@ def _roof(axes: Axes, roof: Roof, knee: float) -> str:
 
 
 def importances(found: Sequence[Importance]) -> Html:
-    """SVG bars, one per knob: its share of the variance of log time, with an interval."""
+    """SVG bars of the first ``MOST_KNOBS`` knobs: share of the variance of log time, with its 90 % interval."""
     shown = list(found)[:MOST_KNOBS]
     left, row, top = 190, 19, 22
     bottom = top + row * len(shown)

@@ -471,8 +471,9 @@ class Confirmation:
                 library = {}
 
     def finalists(self) -> list[Record]:
-        """Trial records of the fastest configurations, one per source, and the default's; the default stands for its
-        source.
+        """Trials for the final round: the fastest, one per source, up to ``top``; those in ``also``; and the default.
+
+        The default stands for its source; it is left out if it failed. [] if no trial is usable.
         """
         default = self.default()
         if default is not None and (default.status != "ok" or self._findings.failed_again(default)):

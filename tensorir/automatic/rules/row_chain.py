@@ -90,7 +90,7 @@ def chain_of(graph: Graph, anchor: Nest, arrays: bool = True) -> Chain | None:
     if anchor.kind == "reduce":
         rows: set[Place | None] | None = set(places[anchor]) if _goes_through(anchor) else None
     else:
-        rows = _nearest(graph, anchor, dict(places))
+        rows = _nearest(graph, dict(places))
     if rows is None:
         return None
     stages = []
@@ -133,8 +133,11 @@ def _in_groups(index: Expr, nest: Nest) -> bool:
     return each in inner and isinstance(by, Const) and by.value == sizes[0].value
 
 
-def _nearest(graph: Graph, anchor: Nest, places: dict[Nest, Places]) -> set[Place | None] | None:
-    """Row axes of the last reduction that ``anchor`` reads, directly or through maps; None if there is none."""
+def _nearest(graph: Graph, places: dict[Nest, Places]) -> set[Place] | None:
+    """Row axes, with group sizes, of the nearest reduction upstream of the stages in ``places``; None without one.
+
+    Enters the visited stages in ``places``.
+    """
     for nest in _upstream(graph, places):
         if nest.kind == "reduce":
             return {p for p in places[nest] if p is not None}

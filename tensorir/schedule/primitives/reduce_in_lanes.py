@@ -106,8 +106,9 @@ def _first(s: History[H], part: str, length: int, lanes: int, vectors: int) -> N
 
 
 def _apart(s: History[H], loop: str, length: int, step: int) -> None:
-    """Split ``loop`` of ``length`` iterations in two at the last multiple of ``step``; does nothing if that leaves no
-    rest.
+    """Cut ``loop``, of ``step`` terms per iteration, before its incomplete one: ``partition`` at length // step.
+
+    length: terms in all, 0 if unknown. No cut if ``step`` divides it, or if no iteration is complete
     """
     if length % step and length > step:
         partition(s, loop, [length // step])

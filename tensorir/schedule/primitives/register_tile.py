@@ -19,8 +19,9 @@ from tensorir.schedule.registry import primitive
 @primitive("Loops")
 def register_tile(self: Scheduled[H], *axes: Name, sizes: Sequence[int] | None = None, lanes: int = 1,
                   tail: str | Sequence[str] = "guard", terms: int = 1) -> tuple[AxisRef, ...]:  # fmt: skip
-    """Make tiles of cells in registers: all other loops of the nest are outside, the rows of a tile are written out,
-    and its last axis runs in vectors of ``lanes``. Returns the loops over tiles, which are in the order of ``axes``.
+    """Split ``axes`` into register tiles: loops over tiles outside, tile rows unrolled, the last axis vectorized.
+
+    Returns the loops over tiles, in the order of ``axes``.
 
     ``s.register_tile("C.i", "C.j", sizes=[6, 32], lanes=16)``, where C adds up over k::
 
@@ -33,11 +34,11 @@ def register_tile(self: Scheduled[H], *axes: Name, sizes: Sequence[int] | None =
                 C[i0*6 + i1, j0*32 + j1*16 + j2]
 
     sizes: cells of a tile along each axis; without them the whole loops are one tile
-    lanes: of a vector, which divide the last size; 1 for no vectors
+    lanes: of a vector, a divisor of the last size; 1 for no vectors
     tail:  of the split of each axis, as ``split`` has them, or one for all
-    terms: iterations of the innermost loop around a tile that are written out in a row, a hint as ``annotate`` gives it
+    terms: unroll factor of the innermost loop around a tile, a hint to the compiler
 
-    It is ``split``, ``reorder``, ``unroll``, ``vectorize`` and ``annotate``, which refuse what they would alone.
+    Composed of ``split``, ``reorder``, ``unroll``, ``vectorize``, ``annotate``; raises their errors.
     """
     loops = [self._loop(a) for a in axes]
     if not loops:

@@ -56,8 +56,9 @@ def continues(index: Index, stage: Stage, at: Loop, others: list[Stage]) -> bool
 
 
 def closing(made: Stmt, piece: tuple[Iter, Expr]) -> Stmt:
-    """``made``, a nest that stores a copy, with axis ``piece`` added to its stages: it runs at the end of each
-    piece.
+    """``made``, a nest that stores a copy, executed after each piece: axis ``piece`` is added to its stages.
+
+    piece: (axis, its value in loop variables), as from ``numbered``
     """
     axis, number = piece
     return replace(made, {s: s.replace(iters=(*s.iters, axis), binds=(*s.binds, number)) for s in find(made, Stage)})

@@ -174,7 +174,7 @@ class _Tile:
                              for x in find(s, Load) if x.buffer is b)  # fmt: skip
 
     def _covers(self, writer: Stage, written: Sequence[Expr], reader: Stage, read: Sequence[Expr]) -> bool:
-        """True if the box written by one stage contains the box read by another."""
+        """True if the footprint of ``written`` provably contains that of ``read``, per dimension."""
         for w, r in zip(written, read, strict=True):
             a, b = self._side(writer, w), self._side(reader, r)
             whole = None if a is None or b is None else union([a, b], self.arith)
