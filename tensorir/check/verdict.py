@@ -58,10 +58,10 @@ LEVELS = ("fast", "device", "emulate")
 
 @dataclass(frozen=True, repr=False)
 class Verdict(Shown):
-    """Outcome of a check; true if nothing is wrong.
+    """Outcome of a check; true if there are no problems (a text that could not be judged has one).
 
     shapes: labels of the tested shapes;  kind: method of comparison, in words
-    max_error: largest error of a device's results, relative to the largest element
+    max_error: largest error of a device's results, relative to the largest element; 0.0 for other levels
     """
 
     problems: tuple[Problem, ...]
@@ -96,7 +96,10 @@ NO_FAULTS = "no race, no uninitialised read, no access out of bounds"
 
 def check(s: Any, level: str = "fast", shapes: object = None, seed: int = 0, limit_s: float | None = None) -> Verdict:
     """Return a Verdict, true if the schedule ``s`` (``api.Schedule``) computes its declarations; see
-    ``Schedule.check``.
+    ``Schedule.check``. ``"device"`` ignores ``shapes``. Errors of lowering and compilation are problems of the Verdict.
+
+    Raises CheckError ``check.level`` for a level outside ``LEVELS``, ``check.edited-text`` for ``"fast"`` on edited
+    text, ``check.unknown-axis`` for an axis name in ``shapes`` that ``s`` lacks.
     """
     if level not in LEVELS:
         raise CheckError(Problem("check.level", f"there is no level {level!r}", hint=f"one of {', '.join(LEVELS)}"))
@@ -150,8 +153,8 @@ def _how(s: Any, numbers: Numbers) -> str:
 
 
 def _shapes(s: Any, shapes: Any) -> list[Any]:
-    """[{axis variable: extent}]: awkward shapes, or the user's ``shapes``, dicts from axis names (``C.i`` or ``i``) to
-    extents.
+    """[{axis variable: extent}]: the user's ``shapes``, dicts from axis names to extents (``C.i``, or ``i`` for all
+    axes of that name); awkward shapes for None.
 
     Raises CheckError ``check.unknown-axis``.
     """
@@ -202,8 +205,10 @@ def on_device(s: Any, seed: int = 0, device: object = None, limit_s: float | Non
 
 
 def _on_device_at_dims(s: Any, seed: int, device: object, limit_s: float | None) -> Verdict:
-    """Verdict on runs of ``s`` on a device at several values of its symbolic dims, compared with the declarations."""
-    found, shown = Verdict((), (), "not run"), list[str]()
+    """Verdict on runs of ``s`` on a device at several values of its symbolic dims, compared with the declarations;
+    stops at the first problem. ``max_error`` is the largest of all runs.
+    """
+    verdict, shown = Verdict((), (), "not run"), list[str]()
     for n, extents in enumerate(awkward_shapes(s)):
         at = schedule_at(s, dim_values(s.began_with, extents))
         if label(at.outputs) in shown:
@@ -217,26 +222,31 @@ def _on_device_at_dims(s: Any, seed: int, device: object, limit_s: float | None)
         if problems:
             return Verdict(tuple(problems), tuple(shown), "on the device")
         found = _compared(at, source, run, results_of(got))
+        verdict = found if not shown[1:] or not found or found.max_error > verdict.max_error else verdict
         if not found:
             break
-    return replace(found, shapes=tuple(shown))
+    return replace(verdict, shapes=tuple(shown), kind=verdict.kind + (untested(s) if verdict else ""))
 
 
 def arguments_for(s: BaseSchedule, seed: int = 0) -> list[np.ndarray]:
-    """Inputs for running ``s``: small random integers that satisfy the conditions of ``specialize``."""
+    """Inputs for running ``s``, in order of declaration: small random integers, some of which satisfy each condition of
+    ``specialize`` and ``skip``. Symbolic dims are small primes.
+    """
     outputs = with_dims(s.outputs, dim_values(s.outputs, {}))
     return random_arguments(outputs, seed, conditions=_conditions(s))
 
 
 def emulated(s: Any, shapes: object, seed: int, limit_s: float | None = None) -> Verdict:
-    """Verdict on the CUDA text of ``s``, run on the CPU at awkward shapes; edited text at its own shape.
+    """Verdict on the CUDA text of ``s``, run on the CPU at up to ``EMULATED_SHAPES`` awkward shapes, edited text at its
+    own shape; stops at the first problem. Errors of lowering are problems; a CompileError of the C++ compiler is raised,
+    unless the text has parts that the emulator lacks.
 
     limit_s: seconds of processor time for each run; None: by the number of terms of the declaration
     """
     target = _cuda(s)
     try:
         lowered(s, target)
-    except CompileError as e:
+    except (LoweringError, CompileError) as e:
         return Verdict(e.problems, (), "not built")
     alone = s.edited is not None  # on the shape of ``s`` only, where each input has its turn to be the largest
     emitted = s.emitted("cuda" if s.target.language != "cuda" else None).text if alone else ""
@@ -403,8 +413,8 @@ def _conditions(s: Any) -> list[Expr]:
 
 
 def _on_shapes(s: Any, shapes: Any, target: Target) -> Iterator[tuple[Any, Source, Module | None]]:
-    """Yield (schedule, CUDA text, lowered kernels) on a few awkward shapes; edited text at its own shape only, with
-    None for kernels.
+    """Yield (schedule, CUDA text, lowered kernels) on the first ``EMULATED_SHAPES`` awkward shapes on which the trace
+    replays; at the schedule's own shape if there are none or the text is edited. Kernels are None for edited text.
     """
     language = "cuda" if s.target.language != "cuda" else None
     made, as_it_is = 0, functools.cache(lambda: s.emitted(language))

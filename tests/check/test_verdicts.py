@@ -1,11 +1,13 @@
 """check says yes to right schedules, no to wrong ones, what it did not look at, and blame names the step."""
 
 import shutil
+from dataclasses import replace as replaced
 
 import numpy as np
 import pytest
 
 import tensorir as tir
+from tensorir.check import verdict as verdicts
 from tensorir.check.equivalence import awkward_shapes, tiles_of
 from tensorir.check.verdict import no_numbers, single_carries
 from tensorir.ir.build import binary
@@ -221,3 +223,24 @@ def test_references_without_numbers():
         verdict = s.check("device")
         assert verdict and lost in str(verdict) and (lost or "no number" not in str(verdict))
     assert no_numbers((A,), [np.float32([1, np.inf, np.nan, 2])]) == "; the reference has no number at 2 of 4 elements"
+
+
+@pytest.mark.parametrize("level", ["fast", "emulate", "device"])
+def test_what_no_pass_can_lower_is_a_problem_at_every_level(level):
+    X = tir.placeholder((8,), name="X")
+    s = tir.Schedule(tir.compute((8,), lambda i: X[i] * 2, name="y"), target="opencl" if level == "device" else "cuda")
+    outer, inner = s.split("y.i", [None, 4])
+    s.bind(outer, "vthread").specialize(inner, f"{outer} < 2")
+    verdict = s.check(level)
+    assert not verdict and verdict.problems[0].code.startswith("lower.")
+
+
+def test_of_the_shapes_on_a_device_the_worst_tells_the_error(monkeypatch):
+    errors = iter([1e-7, 3e-7, 2e-7, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0])
+    compared = verdicts._compared
+    monkeypatch.setattr(verdicts, "_compared", lambda *given: replaced(compared(*given), max_error=next(errors)))
+    X = tir.placeholder((tir.dim("n", low=1, high=100),), name="X")
+    s = tir.Schedule(tir.compute(X.shape, lambda i: X[i] * 2, name="y"))
+    s.split("y.i", [None, 4])
+    verdict = s.check("device")
+    assert verdict and len(verdict.shapes) > 2 and verdict.max_error == 3e-7
