@@ -122,7 +122,7 @@ class Intrin:
         for b in self.operands:
             most = MOST_DIMS if self.maps else 3 if self.descriptors or self.addresses else 2
             if not 1 <= len(b.shape) <= most:
-                message = f"operand {b.name} has {len(b.shape)} dimensions; operands have one or two"
+                message = f"operand {b.name} has {len(b.shape)} dimensions; operands have 1 to {most}"
                 raise self._refuse("meaning", message, "a scalar operand is an array of shape (1,)")
         for language, text in self.emit.items():
             self._check_text(language, text)
@@ -300,7 +300,9 @@ class _Onto(Rewriter):
 
 
 def fields_of(text: str) -> list[str]:
-    """Names of the fields, in braces, of an instruction's text."""
+    """Names of the fields, in braces, of an instruction's text, in order, with repetitions; ValueError if it is no
+    format string.
+    """
     return [name for _, name, _, _ in string.Formatter().parse(text) if name is not None]
 
 

@@ -72,3 +72,11 @@ def test_as_many_cases_as_are_tried_are_proved(monkeypatch):
     monkeypatch.setattr("tensorir.schedule.primitives.terms.MOST_TRIED", 32)
     with pytest.raises(tir.ScheduleError, match="33 cases to prove, more than 32"):
         spread(1).keep_term("C.k", value)
+
+
+def test_a_text_that_closes_the_comparison_is_no_value():
+    X, r = tir.placeholder((8, 16), name="X"), tir.reduce_axis(16, name="r")
+    s = tir.Schedule(tir.compute((8,), lambda i: tir.sum(X[i, r], axis=r), name="C"))
+    with pytest.raises(tir.ScheduleError, match="is no index") as e:
+        s.keep_term("C.r", "0) or (C.i == 1")
+    assert e.value.code == "keep-term.value"

@@ -128,3 +128,18 @@ def test_the_matmul_template_takes_turns(m, n, k, target):
     arrays = [np.round(a) for a in work.random_inputs(2)]
     if target == GPU:
         assert np.array_equal(np.asarray(s.build("opencl:pocl")(*arrays)), arrays[0] @ arrays[1])
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda s: s.pipeline("C.k", depth="x"), lambda s: s.pipeline("C.k", async_="x"),
+        lambda s: s.pipeline("C.k", turns="x"), lambda s: s.partition("C.k", ["x"]),
+    ],
+)  # fmt: skip
+def test_arguments_of_other_types_are_errors_of_the_schedule(call):
+    X, k = tir.placeholder((8, 16), name="X"), tir.reduce_axis(16, name="k")
+    s = tir.Schedule(tir.compute((8,), lambda i: tir.sum(X[i, k], axis=k), name="C"))
+    with pytest.raises(tir.ScheduleError) as e:
+        call(s)
+    assert e.value.code == "argument.type"

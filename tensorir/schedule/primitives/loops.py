@@ -66,10 +66,13 @@ def split(self: Scheduled[H], axis: Name, factors: Sequence[int | None], tail: s
 
     tail: "guard" adds a condition where the factors overshoot; "exact" refuses to overshoot; "pad" runs whole tiles
           without a condition, terms beyond the end counting as the initial value, for stages that write a copy of
-          their own (lowering refuses others: ``lower.pad-global``). These need [None, n]:
+          their own (lowering refuses others: ``lower.pad-global``). The following need [None, n]:
           "peel" gives the last, shorter tile a copy of the body; "balanced" makes the fewest tiles of at most n, sizes
           differing by at most one, one body per size; "shift" moves the last tile back, so that it repeats
           some elements (stages that only store)
+    names: of the new loops; by default ``C.i.0``, ``C.i.1`` … of ``C.i``
+    Raises ScheduleError: ``split.covers-extent`` if the product of ``factors`` is less than the extent,
+    ``split.divides``, and the other codes of ``split``.
     """
     loop = self._loop(axis)
     need_text("tail", tail, ScheduleError)
@@ -164,7 +167,7 @@ def _tiled(loop: Loop, extent: int, axes: Sequence[Var], most: int, tail: str) -
 
 @primitive("Loops")
 def partition(self: S, axis: Name, at: Sequence[int]) -> S:
-    """Cut a loop at the given iterations: lowering gives each part a copy of the body with what it knows there.
+    """Cut a loop at the given iterations: lowering writes the body once for each part, simplified by that part's range.
 
     at: iterations in ascending order; those at or beyond either end cut nothing, earlier cuts remain. A loop that is
     bound to blocks afterwards keeps its parts where a block is one work-item: each block runs the copy of its part
@@ -177,7 +180,7 @@ def partition(self: S, axis: Name, at: Sequence[int]) -> S:
 def _partition(program: Program, loop: Loop, at: Sequence[object]) -> Rewrite:
     need_serial(loop, "partition")
     extent = constant_extent(loop, "partition.symbolic-extent")
-    points = [need_int("at", p, high=_LARGEST_FACTOR) for p in at]
+    points = [need_int("at", p, high=_LARGEST_FACTOR, error=ScheduleError) for p in at]
     if sorted(set(points)) != points:
         raise _refuse("partition.order", f"the points {points} of {loop.var.name} are not ascending", loop)
     if ends := dims_in(*Partition.of(loop).at):
@@ -268,7 +271,7 @@ class Guard(Rewriter):
 
 @primitive("Loops")
 def fuse(self: Scheduled[H], *axes: Name, name: str | None = None) -> AxisRef:
-    """Make one loop of perfectly nested ones, outermost first; returns it. Without a ``name`` it has those of all."""
+    """Make one loop of two or more perfectly nested ones, outermost first; returns it, by default called ``C.i&j``."""
     loops = [self._loop(a) for a in axes]
     label = None if name is None or not loops else full_name(loops[0], need_name("name", name, ScheduleError))
     out = self._history._apply("fuse", loops, {"name": label}, lambda p: _fuse(p, *loops, name=label))
@@ -327,7 +330,9 @@ def reorder(self: S, *axes: Name) -> S:
 
 @primitive("Loops", step=False)
 def tile(self: Scheduled[H], *axes: Name, factors: Sequence[int]) -> tuple[AxisRef, ...]:
-    """Split each axis by its factor and move the inner parts inside: returns outer axes, then inner ones."""
+    """Split each axis by its factor, ``[None, factor]``, and move the inner parts inside; returns outer axes, then
+    inner ones. Traces record the splits and the reorder.
+    """
     loops, history = [self._loop(a) for a in axes], self._history
     if len(need_list("factors", factors, "ints", ScheduleError)) != len(loops):
         raise ScheduleError(Problem("tile.factors", f"{len(loops)} axes need {len(loops)} factors, got {len(factors)}"))
@@ -405,7 +410,8 @@ def _keeps_order(old: Sequence[Loop], new: Sequence[Loop]) -> None:
 
 @primitive("Loops")
 def vectorize(self: S, axis: Name) -> S:
-    """Run an innermost loop in vector lanes (emitted as vector loads, stores and arithmetic where legal).
+    """Run an innermost loop of 2, 4, 8 or 16 iterations in vector lanes (emitted as vector loads, stores and arithmetic
+    where legal).
 
     Lanes of a scan's own axis, and of a reduction that does not commute, are combined with those 1, 2, 4 … before them,
     by shuffles where a processor has them.
@@ -445,7 +451,9 @@ def _vectorize(program: Program, loop: Loop) -> Rewrite:
 
 @primitive("Loops")
 def unroll(self: S, axis: Name) -> S:
-    """Ask the device compiler to unroll a loop completely."""
+    """Ask the device compiler to unroll a loop completely; refused beyond 1,024 copies of its body, those of unrolled
+    loops inside included.
+    """
     loop = self._loop(axis)
     self._history._apply("unroll", (loop,), {}, lambda p: _unroll(p, loop))
     return self

@@ -42,26 +42,27 @@ def pipeline(self: S, axis: Name, depth: int = 2, async_: bool = False, roles: M
              turns: int = 1) -> S:  # fmt: skip
     """Software-pipeline a loop: while one iteration uses its copies in shared memory, those for the next are in flight.
 
-    depth: pipeline stages (buffers). With 2, an iteration loads what the next one needs into registers first, and
-           stores that into the other buffer when its own work is done: memory is waited for once, before the first, and
-           one barrier an iteration is left of two. Costs a second buffer in shared memory, and registers for one tile.
-           What a stage loads into registers of its own (``stage_in(…, scope="register")``) to work something out is
-           loaded ahead as well, and worked out when it is stored
-    async_: the copies are asynchronous (cp.async, PTX ISA), ``depth`` - 1 iterations ahead, and pass through
-           no register; what has fewer than 4 bytes at a time is copied by the threads themselves, as far ahead
-    roles: registers of each thread that loads and that computes. A warpgroup of its own asks for the copies, which are
-           of whole tiles (``stage_in(…, via="tma")``), as long as a buffer is free; those that compute wait for the
-           next full one, and no thread waits for all others (warp specialisation)
-    turns: with roles, so many sets of warpgroups compute. They alternate on the iterations of the loop around
-           ``axis``: while one set stores what an iteration gave, the next one multiplies (ping-pong)
+    depth: pipeline stages (buffers): 2, or 2 to 8 with ``async_`` or ``roles``. Copies by threads (the default) go
+           through registers: an iteration first loads the tile of the next one into registers, computes, then stores
+           that tile into the other buffer; one barrier per iteration is left of two. Costs a second buffer and
+           registers for one tile. What a stage computes from registers (``stage_in(…, scope="register")``) is loaded
+           ahead and computed when it is stored
+    async_: True for asynchronous copies (cp.async; sm_80), ``depth`` - 1 iterations ahead and without registers; those
+           of less than 4 bytes at a time are made by the threads, as far ahead
+    roles: {"load": n, "compute": m}, registers per thread of the producer warpgroup and of the consumers, multiples of
+           8 from 24 to 240 (warp specialization; sm_90a, inside a loop bound to "warpgroup"). The producer issues the
+           copies, which are of whole tiles (``stage_in(…, via="tma")``), while buffers are free; consumers wait for
+           the next full one, and there is no barrier of all threads
+    turns: with roles, the number of consumer sets. They alternate on the iterations of the loop around ``axis``: one
+           set stores its results while the next one multiplies (ping-pong)
     The tree keeps one body with a mark. Raises ScheduleError: ``pipeline.async``, ``pipeline.cpu``, ``pipeline.depth``,
     ``pipeline.no-copies``, ``pipeline.parts``, ``pipeline.roles``, ``pipeline.serial``, ``pipeline.symbolic-extent``,
     ``pipeline.turns``; primitives that come later may raise ``pipeline.lost``.
     """
     loop, history = self._loop(axis), self._history
-    need_int("depth", depth, 1)
-    need_bool("async_", async_)
-    need_int("turns", turns, 1)
+    need_int("depth", depth, 1, error=ScheduleError)
+    need_bool("async_", async_, ScheduleError)
+    need_int("turns", turns, 1, error=ScheduleError)
     given = None if roles is None else dict(need_mapping("roles", roles, ScheduleError))
     options = {"depth": depth, "async_": async_, "roles": given, "turns": turns}
     history._apply("pipeline", (loop,), options,

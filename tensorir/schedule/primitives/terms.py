@@ -40,7 +40,7 @@ def keep_term(self: S, axis: Name, value: str) -> S:
     value: index of the term, in loops around the stage
 
     Zero times anything adds nothing in exact arithmetic only. Raises ScheduleError: ``keep-term.axis``,
-    ``keep-term.value``, ``keep-term.counts``, ``keep-term.serial``.
+    ``keep-term.value``, ``keep-term.counts``, ``keep-term.serial``, and codes of ``specialize`` for malformed text.
     """
     loop = self._loop(axis)
     need_text("value", value, ScheduleError)
@@ -55,7 +55,8 @@ def _keep_term(program: Program, loop: Loop, said: str) -> Rewrite:
     need_constant(stage)
     own = {b: it for it, b in zip(stage.iters, stage.binds, strict=True) if isinstance(b, Var) and it is not axis}
     equal = parse(f"{loop.var.name} == ({said})", {v.name: v for v in [loop.var, *own]}, {})
-    assert isinstance(equal, Binary)
+    if not isinstance(equal, Binary) or equal.op != "==" or equal.a is not loop.var:
+        raise _refuse("keep-term.value", f"{said!r} is no index", loop, "numbers, and other loops")
     value = substitute(equal.b, {b: it.var for b, it in own.items()})
     if uses(value, {loop.var}):
         raise _refuse(
