@@ -80,8 +80,8 @@ Inputs = tuple[list[np.ndarray], str]
 def runs(
     outputs: tuple[Tensor, ...], source: Source, conditions: Sequence[Expr], seed: int, turn: int, printed: bool
 ) -> Iterator[TextRun]:
-    """Yield the test runs of one CUDA text at one shape: inputs, and None or a bool for expected bit-equality with
-    ``outputs``.
+    """Yield the test runs of one CUDA text at one shape: exact inputs, sparse ones, infinities; for ``printed`` False
+    also tf32 operands and, at the first shape, other magnitudes.
 
     turn:    number of the shape; selects the input array with the largest numbers
     printed: True if the text is known to have the bits of its lowered program on any numbers: fewer runs then
@@ -163,7 +163,8 @@ def _finite_ones(outputs: tuple[Tensor, ...], conditions: Sequence[Expr], seed: 
 
 def with_other_sizes(outputs: tuple[Tensor, ...], arrays: list[np.ndarray]) -> Iterator[list[np.ndarray]]:
     """Yield copies of ``arrays`` with floats scaled by 1/16, as ``erf`` or ``exp`` of integers is nearly 0, 1 or the
-    argument; for outputs of float16-like types also to denormals and nearly to overflow.
+    argument. If an output has fewer exponent bits than float32: scaled so only if a function is called, then to
+    denormals, and nearly to overflow if results are rounded only when stored.
     """
     calls = any(c.fn not in EXACT_CALLS for op in computes_of(outputs) for b in op.bodies for c in find(b, Call))
     given = arguments_of(outputs)
@@ -213,10 +214,12 @@ def with_all_digits(
     """Copy of ``arrays`` with floats of full significands and many exponents, as large or small as results allow, to
     expose clamping, truncation and flushing to 0.
 
-    None if right kernels may differ by more than rounding, functions leave their range, or no float type has a wide
-    exponent.
+    None if right kernels may differ by more than rounding (tf32, float-to-integer casts, discontinuous bodies), if
+    functions other than logarithms and roots are called, no input array has float32's exponent range, or a computed
+    tensor has less.
 
-    powers: exponents of two to scale whole numbers by; the first with finite results is used
+    powers: exponents of two to scale whole numbers by; the first with finite results, the largest of them between
+            2**-110 and 2**110, is used; None if there is none
     """
     wide = [
         f and not _few_exponents(a.dtype)
@@ -292,8 +295,9 @@ def any_bits(rng: np.random.Generator, x: np.ndarray) -> np.ndarray:
 
 
 def with_too_large_floats(outputs: tuple[Tensor, ...], arrays: Sequence[np.ndarray]) -> list[np.ndarray] | None:
-    """Copy of ``arrays`` with floats as large as float-to-integer conversions in the declaration allow, where
-    conversions saturate. None without conversions, or if nothing larger is allowed.
+    """Copy of ``arrays`` with floats times the largest of some powers of two, up to 2**20, that float-to-integer
+    conversions in the declaration allow, or 2**60 if it only calls ``floor``, ``ceil`` or ``round``. None without any
+    of these, or if no power gives finite results independent of rounding.
     """
     far = far_inputs(outputs, arrays)
     rounds = any(
@@ -427,7 +431,8 @@ class _CheckedDoubles(Doubles):
 def hard_inputs(
     outputs: tuple[Tensor, ...], arrays: Sequence[np.ndarray], free: Sequence[bool], seed: int
 ) -> Iterator[Inputs]:
-    """Yield (inputs, description), most revealing kinds first; their number is limited by ``TERMS_OF_ALL_RUNS``.
+    """Yield (inputs, description), most revealing kinds first; in all about ``TERMS_OF_ALL_RUNS`` terms, from
+    ``FEWEST_RUNS`` to ``MOST_RUNS`` inputs.
 
     arrays: inputs of small whole numbers;  free: one boolean per input, true if it may hold any numbers
     """

@@ -53,7 +53,8 @@ def ascending(groups: Sequence[Sequence[Var]], periods: Mapping[Var, int], work:
     """Return {axis: extent}, increasing from group to group, in number of elements and of tiles.
 
     groups:  axes with a common extent (``independent``);  periods: largest tile size of each axis
-    work:    most iterations; beyond it, extents of untiled reductions shrink first, then those of all untiled axes
+    work:    most iterations; beyond it, extents of untiled reductions shrink first, then those of all untiled axes,
+             even if that is not enough
     """
     for level in range(3):
         out, last, few = dict[Var, int](), 0, 1

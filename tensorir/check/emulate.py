@@ -617,8 +617,8 @@ def check_kernel(k: KernelLaunch, text: str) -> None:
 
 
 def does_not_fit(k: KernelLaunch, told: Told) -> Problem | None:
-    """A Problem if the launch has more threads or less shared memory than the text declares, as after an edit; else
-    None.
+    """Problem ``emulate.threads`` or ``emulate.shared`` if the launch has more threads or less shared memory than the
+    text declares, as after an edit, or that declares over ``DECLARED_SHARED`` bytes statically; else None.
     """
     threads, takes = k.block[0] * k.block[1] * k.block[2], told.at_launch + told.declared
     if told.threads and told.threads < threads:

@@ -223,7 +223,7 @@ def _ties(outputs: Sequence[Tensor]) -> dict[Var, object]:
 
 def _least_extents(s: BaseSchedule) -> dict[Var, int]:
     """{axis: least extent} that the schedule's ``redeclare`` algorithms accept; fixed axes such as filter taps are
-    omitted.
+    omitted. Without such steps every axis is there, with 1.
     """
     steps = Trace(x for x in s.trace if x.primitive == "redeclare")
     if not steps:  # of axes that a dim ends as well
@@ -296,8 +296,11 @@ def _twice(p: int) -> int:
 
 
 def _shrunk(w: dict[Var, int], work: int, least: dict[Var, int], ties: Mapping[Var, object]) -> dict[Var, int]:
-    """{axis: extent} reduced from ``w`` until there are at most ``work`` iterations: reductions to 2 first, then the
-    longest spatial axes, then any; none below ``least``. Axes with equal ``ties`` count once.
+    """{axis: extent} reduced from ``w`` to about ``work`` iterations: reductions to 2 first, then the longest spatial
+    axes to 3, then any to 1; none below ``least``. Axes with equal ``ties`` count once.
+
+    Extents that differ in ``w`` stay different, up to ``WORK_OF_DISTINCT_EXTENTS * work`` iterations; beyond it only
+    those of spatial axes among each other, and of reductions.
     """
     out, tied = dict(w), {v: ties.get(v, id(v)) for v in w}
 
@@ -345,8 +348,8 @@ def label(outputs: Sequence[Tensor]) -> str:
 
 
 def compare(s: BaseSchedule, numbers: Numbers, seed: int) -> Problem | None:
-    """Interpret the schedule's kernels in the arithmetic ``numbers`` and compare with its declarations; return the
-    first Problem, or None.
+    """Interpret the schedule's kernels in the arithmetic ``numbers`` and compare with its declarations, symbolic dims
+    at small primes. Returns the first Problem, ``check.not-equal`` or that of a Fault; None if equal.
     """
     dims = dim_values(s.began_with, {})
     module = module_at(lowered(s), dims)
@@ -363,8 +366,8 @@ def approximation(s: BaseSchedule) -> float | None:
 def compare_module(
     module: Module, outputs: Sequence[Tensor], numbers: Numbers, seed: int, most: float | None = None
 ) -> Problem | None:
-    """Interpret lowered kernels on random inputs and compare with ``outputs``; return the first Problem, or None.
-    Unlike ``compare``, takes kernels edited after lowering.
+    """Interpret lowered kernels on random inputs and compare with ``outputs``; return the first Problem,
+    ``check.not-equal`` or that of a Fault, or None. Unlike ``compare``, takes kernels edited after lowering.
 
     most: allowed error in doubles relative to the largest result, if the kernels approximate
     """
@@ -598,7 +601,7 @@ def several_blocks(
     shapes: Sequence[Mapping[Var, int]], work: int,
 ) -> list[dict[Var, int]]:  # fmt: skip
     """Return extra {axis: extent} shapes with several tiles along output axes that have at most one in all of
-    ``shapes``.
+    ``shapes``; [] if there are no such axes. Axes share one shape, or have one each if that exceeds ``work`` (or none).
 
     tiles: tile sizes by loop;  axes: variable and declared extent by axis name
     dtypes: element types, for whole vectors in a row;  work: most iterations of one shape

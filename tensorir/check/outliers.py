@@ -37,8 +37,12 @@ MOST_PEAK_RUNS = 4
 
 
 def with_peaks(outputs: tuple[Tensor, ...], arrays: Sequence[np.ndarray]) -> Iterator[list[np.ndarray]]:
-    """Yield copies of ``arrays`` with a peak in each row that a maximum or minimum reduces, if the declaration also
-    calls a function or uses argmax or argmin. Nothing if no input reaches the reduction by sums, products and copies.
+    """Yield copies of ``arrays`` with a peak in each row that a maximum or minimum reduces, up to ``MOST_PEAK_RUNS``
+    per reduction; then, if a single input reaches it, one with that input constant near its type's limit. Copies with
+    infinite or NaN results are left out.
+
+    Nothing unless the declaration calls a function or reduces otherwise than by min and max, such as argmax; nor if no
+    input reaches the reduction by sums, products and copies.
     """
     for places, up in _peaks_of(outputs):
         yield from _runs(outputs, arrays, places, up)
@@ -215,8 +219,8 @@ def _lone(x: np.ndarray, d: int, heights: Sequence[float], turn: int, together: 
 def _places(b: Buffer, axis: int, height: float) -> list[Place]:
     """[(input, axis, height)] by which ``b`` becomes large at one position along ``axis``; [] if no input can do it.
 
-    Copies and maps pass ``height`` on. In a sum of products the factor indexed by ``axis`` has ``PEAK_FACTOR``, others 0:
-    zeros with one peak per row, so that one term of the sum is left.
+    Copies and maps pass ``height`` on. In a sum of products the factor indexed by ``axis`` has ``PEAK_FACTOR``, others
+    0: zeros with one peak per row, so that one term of the sum is left.
     """
     op = b.origin.op if isinstance(b.origin, Tensor) else None
     if op is None:
@@ -289,8 +293,9 @@ def with_infinities(outputs: tuple[Tensor, ...], arrays: list[np.ndarray]) -> It
 def infinities_spread(
     outputs: tuple[Tensor, ...], got: Sequence[np.ndarray], arrays: Sequence[np.ndarray]
 ) -> Problem | None:
-    """A Problem if a result in ``got`` is finite where the declaration reads an infinity or NaN of ``arrays``, or not
-    finite where it reads none; else None.
+    """Problem ``check.infinity-spreads`` if a result in ``got`` is not finite where the declaration reads no infinity
+    or NaN of ``arrays``, ``check.wrong-result`` if finite where the declaration reads one and is not; else None. The
+    second is not tested with reductions other than sum and prod.
     """
     far = far_inputs(outputs, arrays)
     with np.errstate(all="ignore"):  # 256: of every type, and more than sums of small numbers that a relu hides

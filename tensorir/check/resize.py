@@ -140,7 +140,9 @@ def _rebuild(
 
 @dataclass(frozen=True, eq=False)
 class AtDims:
-    """Fields of a schedule with constants in place of its symbolic dims, as checks read them."""
+    """Fields of a schedule as checks read them: declarations with constants in place of symbolic dims, ``program`` and
+    ``target`` unchanged.
+    """
 
     outputs: tuple[Tensor, ...]
     began_with: tuple[Tensor, ...]
@@ -175,7 +177,9 @@ def constant_extents(extents: Mapping[Var, int], axes: Mapping[str, tuple[Var, o
 
 
 def module_at(module: Module, dims: Mapping[Var, int]) -> Module:
-    """Copy of lowered kernels with symbolic dims replaced by constants, as in one launch."""
+    """Copy of lowered kernels with symbolic dims replaced by constants, as in one launch; ``module`` itself if ``dims``
+    is empty.
+    """
     if not dims:
         return module
     numbers: dict[Var, Expr] = {v: as_expr(n) for v, n in dims.items()}
@@ -204,5 +208,7 @@ def module_at(module: Module, dims: Mapping[Var, int]) -> Module:
 
 
 def schedule_at(s: BaseSchedule, dims: Mapping[Var, int]) -> AtDims:
-    """Fields of schedule ``s`` with its symbolic dims replaced by the constants ``dims``."""
+    """Fields of schedule ``s``, its declarations with symbolic dims replaced by the constants ``dims``; its program
+    keeps them.
+    """
     return AtDims(with_dims(s.outputs, dims), with_dims(s.began_with, dims), s.allowed_error, s.program, s.target)

@@ -218,8 +218,8 @@ class LoweredBits:
 def expected(
     module: Module, outputs: tuple[Tensor, ...], conditions: Sequence[Expr], seed: int, target: Target
 ) -> list[LoweredBits]:
-    """The lowered program's results on arbitrary inputs, one entry per set of inputs; on ``tame`` ones where those of
-    arbitrary ones are undefined.
+    """The lowered program's results, one entry per set of arbitrary inputs, or ``tame`` ones if results on those are
+    undefined; sets with undefined results on both are left out.
 
     [] if bits are not determined: atomic float sums, or undefined results on all inputs.
     """
@@ -243,8 +243,8 @@ def _defined(
 
 
 def different(source: Source, module: Module, got: Sequence[np.ndarray], want: LoweredBits) -> Problem | None:
-    """A Problem for the first element of ``got`` whose bits differ from the lowered program's results ``want``; None if
-    equal.
+    """Problem ``check.other-bits`` for the first element of ``got`` whose bits differ from the lowered program's
+    results ``want``, or the Problem on which that program stopped; None if equal.
     """
     given, wanted = want.given, want.wanted
     if isinstance(wanted, Problem):

@@ -65,7 +65,9 @@ def prepared(source: Source) -> str:
 
 
 def entries(source: Source) -> str:
-    """C++ text of a function per kernel that calls it with addresses of its arguments, and one that tells its facts."""
+    """C++ text of two functions per kernel: ``tir_entry_NAME`` calls it with an array of its arguments' addresses,
+    ``tir_told_NAME`` stores its launch bounds and the address ranges of its shared-memory sections.
+    """
     lines = [_ARGUMENTS]
     for k in source.kernels:
         maps = {m.name for m in k.maps}
@@ -393,10 +395,10 @@ _TYPES = DIALECTS["cuda"].types
 
 
 def derived(source: Source) -> tuple[str, str]:
-    """(C++ declarations, C++ definitions) of user-declared instructions in ``source``, derived from their declared
-    meaning.
+    """(C++ declarations, C++ definitions) of user-declared instructions with a CUDA prelude in ``source``, derived from
+    their declared meaning; "" for both if there are none.
 
-    Raises CheckError ``emulate.instruction``.
+    Raises CheckError ``emulate.instruction`` unless an instruction's text is one call of a function on all operands.
     """
     needed = [known()[name] for name in source.instructions if name in known()]
     needed = [i for i in needed if "cuda" in i.prelude and GUARD not in i.prelude["cuda"]]

@@ -28,6 +28,9 @@ class Problem(Shown):
 
     at:    a few lines of loop tree or code, the offending line marked with a caret
     hint:  a legal alternative, as code where possible
+
+    Its text is ``[code] message``, ``at``, ``try: hint``; messages and hints beyond four lines are cut to three. Fields
+    that are no strings become short texts.
     """
 
     code: str
@@ -119,9 +122,10 @@ def _line(name: str, number: int) -> str:
 class TensorIRError(Shown, Exception):
     """Base of all tensorir errors; catch this one in applications.
 
-    code:     the dotted id of the first problem
-    problems: every broken rule that was found; if user code raises the class with a text, a Problem with it
-    where:    the user's file and line at the call that was refused
+    code:     the dotted id of the first problem; "unknown" if there is none
+    problems: every broken rule that was found; the error's text has the first three. If user code raises the class with
+              a text, a Problem ``unknown`` with it
+    where:    ``file:line: text`` of the user's call that was refused; None: ``user_line()``, "" if unknown
     """
 
     def __init__(self, problems: Problem | Sequence[Problem], where: str | None = None) -> None:

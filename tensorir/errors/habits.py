@@ -46,7 +46,9 @@ def remedies() -> Mapping[str, Mapping[str, str]]:
 
 
 def habit(kind: str, name: str) -> str | None:
-    """What to write in place of ``name`` on an object of ``kind``; None if the table of habits lacks it."""
+    """Text on what to write in place of ``name`` on an object of ``kind``, from the table of habits; None if it has
+    none. Kinds without an entry fall back: nn to tir; stage to schedule; tensor and tir to function.
+    """
     found = remedies().get(kind, {}).get(name)
     if found is None and kind in ("tir", "nn") and _DTYPE.fullmatch(name):
         return f'dtypes are strings, "{name}", or NumPy\'s'
@@ -73,8 +75,9 @@ def meant(kind: str, word: str, legal: Iterable[str], short: Mapping[str, str] |
 
 
 def unknown(kind: str, name: str, label: str, legal: Iterable[str] = (), remedy: str = "") -> AttributeError:
-    """Return the ``attribute.unknown`` error for attribute ``name`` of ``label``, with a suggestion. Underscore names,
-    which Python and notebooks probe, get a plain AttributeError.
+    """Return the ``attribute.unknown`` error (UnknownNameError) for attribute ``name`` of ``label``, with a suggestion.
+    A plain AttributeError for names with a leading underscore, which Python and notebooks probe, and if there is
+    neither a remedy nor a ``legal`` name.
 
     kind: kind of object in the table of habits;  remedy: suggestion, if the caller has one
     """

@@ -1,4 +1,4 @@
-"""Copying and pickling of public objects: a copy shares the object, a pickle holds data."""
+"""Copying and pickling of public objects: copies share attributes, or are the object itself; a pickle holds data."""
 
 from __future__ import annotations
 
@@ -32,10 +32,12 @@ class Sink:
 
 
 class Handle:
-    """Base of kernels, devices and constant values: ``copy`` and ``deepcopy`` return the object itself.
+    """Base of public objects such as executables and schedule histories: ``copy`` and ``deepcopy`` both return a new
+    object with the same attributes, none of them copied.
 
-    A pickle holds ``_data()``, which is pickled on trial first. Refused with ``argument.pickle``: functions without a
-    name in a module, arrays in a device's memory, expressions nested too deeply (unless cloudpickle or dill ask).
+    A pickle holds ``_data()``, which is pickled on trial first. Refused with DeclarationError ``argument.pickle``:
+    functions without a name in a module, arrays in a device's memory, expressions nested too deeply (unless cloudpickle
+    or dill ask).
     """
 
     __slots__ = ()
@@ -67,7 +69,9 @@ class Handle:
 
 
 class Value(Handle):
-    """Base of immutable public objects; copying returns the object itself."""
+    """Base of immutable public objects, such as tensors and devices: ``copy`` and ``deepcopy`` return the object
+    itself.
+    """
 
     __slots__ = ()
 

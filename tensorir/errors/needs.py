@@ -123,7 +123,7 @@ def need_text(name: str, value: object, error: Class = DeclarationError, empty: 
 
 def need_name(name: str, value: object, error: Class = DeclarationError, code: str = "argument.value") -> str:
     """Return ``value`` if it is a nonempty string in Unicode's normal form NFKC; raises ``error`` for others, with
-    ``code`` for another form.
+    ``code`` for another form, else ``argument.type`` or ``argument.text``.
 
     Python normalizes identifiers to NFKC, so keyword arguments would not match another form.
     """
@@ -156,8 +156,8 @@ def need_list(name: str, value: object, of: str, error: Class = DeclarationError
 
 
 def need_slice(x: slice, length: int, error: Class = DeclarationError) -> range:
-    """The range of positions that slice ``x`` selects from ``length`` elements; raises ``error`` unless its ends are
-    ints.
+    """The range of positions that slice ``x`` selects from ``length`` elements; raises ``error`` with ``argument.type``
+    unless its ends are ints or None, and its step is not 0.
     """
     try:
         return range(*x.indices(length))
@@ -166,8 +166,8 @@ def need_slice(x: slice, length: int, error: Class = DeclarationError) -> range:
 
 
 def need_names(name: str, value: object, error: Class = DeclarationError) -> tuple[str, ...]:
-    """``value``, a list or tuple, as a tuple of nonempty strings; a single string counts as one. Raises ``error`` for
-    others.
+    """``value``, a list or tuple, as a tuple of nonempty strings in the form NFKC; a single string counts as one.
+    Raises ``error`` with ``argument.type``, ``argument.text`` or ``argument.value`` for others.
     """
     found = (value,) if isinstance(value, str) else need_list(name, value, "names", error)
     return tuple(need_name(f"{name}[{n}]", v, error) for n, v in enumerate(found))
@@ -228,7 +228,9 @@ _TIME = re.compile(rf"\s*(\d{{1,9}}(?:\.\d{{1,6}})?)\s*({'|'.join(_UNITS)})?\s*"
 
 
 def seconds_of(value: object) -> float | None:
-    """Seconds, as a float > 0, of "90s", "5m", "1.5h", "250ms" or a number; None for anything else."""
+    """Seconds, as a float > 0, of "90s", "5m", "1.5h", "250ms", or a number of seconds (also as text); None for
+    anything else, 0 and infinity included.
+    """
     if isinstance(value, int | float) and not isinstance(value, bool):
         return float(value) if math.isfinite(value) and value > 0 else None
     match = _TIME.fullmatch(value) if isinstance(value, str) else None
@@ -236,8 +238,8 @@ def seconds_of(value: object) -> float | None:
 
 
 def need_seconds(value: object) -> float:
-    """Seconds, as a float > 0, of "90s", "5m", "250ms" or a number; raises DeclarationError ``tune.time`` for anything
-    else.
+    """Seconds, as a float > 0, of "90s", "5m", "250ms" or a number of seconds; raises DeclarationError ``tune.time``
+    for anything else.
     """
     found = seconds_of(value)
     if found is None:

@@ -16,7 +16,9 @@ _short.maxdict = _short.maxlist = _short.maxtuple = 4
 
 
 def few_lines(text: str) -> str:
-    """``text`` wrapped to 118 columns and cut after three lines."""
+    """``text`` wrapped to 118 columns, without blank lines, and cut after three lines, the last one then ending in
+    "…".
+    """
     lines = [
         part
         for line in text.splitlines()
@@ -30,7 +32,9 @@ def few_lines(text: str) -> str:
 
 
 def short(value: object) -> str:
-    """Text of any value in one short line, even if its ``repr`` fails."""
+    """Text of any value in one short line, even if its ``repr`` fails: floats with 6 digits, callables by name, strings
+    cut to 60 characters, collections to 4 items.
+    """
     if isinstance(value, float):
         return f"{value:.6g}"
     try:
@@ -82,7 +86,7 @@ class Text(str, Shown):
 
 
 def difference(old: str, new: str) -> Text:
-    """Unified diff from the text ``old`` to ``new``."""
+    """Unified diff from the text ``old`` to ``new``, with two lines of context; empty if they are equal."""
     from difflib import unified_diff
 
     return Text("\n".join(unified_diff(old.splitlines(), new.splitlines(), lineterm="", n=2)), "diff")

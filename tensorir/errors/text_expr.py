@@ -44,7 +44,7 @@ class Word(NamedTuple):
 
 class ParsedText:
     """A user's text parsed to a Python ``ast`` (``tree``); base of small expression languages, which set the class
-    attributes.
+    attributes. The constructor raises the language's ``refusal`` for a text outside of it.
 
     pattern: regular expression of a token, in a group named number, string, name or op
     nodes:   types of ``ast`` nodes in the language;  keywords: Python keywords in the language
@@ -72,7 +72,7 @@ class ParsedText:
         raise NotImplementedError("each language has errors of its own")
 
     def said(self, node: ast.expr) -> str:
-        """Source text of a node of ``tree``."""
+        """The user's text of a node of ``tree``, whose own names are placeholders."""
         return self.text[node.col_offset : node.end_col_offset]
 
     def mark(self, at: int) -> str:

@@ -162,7 +162,7 @@ def item_of(path: list[ast.AST]) -> str | None:
 
 
 def whole_of(path: list[ast.AST]) -> str | None:
-    """Correction of ``A[i / 2]``: ``A[i // 2]``; None for other expressions."""
+    """Correction of ``A[i / 2]``: ``A[i // 2]``; None for other expressions. Changes ``/`` to ``//`` in the node."""
     for n in path[:1]:
         if isinstance(n, ast.Subscript):
             slices = [m for m in ast.walk(n.slice) if isinstance(m, ast.BinOp) and isinstance(m.op, ast.Div)]

@@ -48,14 +48,16 @@ BODIES: dict[str, Body] = {
 
 
 def file_name(source: Source) -> str:
-    """A safe file name, with the language's suffix, for the source's text."""
+    """File name for the source's text: its name cut to 60 characters, runs of others than ASCII letters and digits as
+    "_" ("program" if nothing is left), and the language's suffix.
+    """
     plain = re.sub(r"[^A-Za-z0-9_]+", "_", source.name).strip("_")[:60] or "program"
     return plain + BODIES[source.language].suffix
 
 
 def shipped_module(name: str, file: str | None = None) -> bytes:
-    """Content of a module in ``shipped``, with lines that let Python import the modules of several folders in one
-    process.
+    """Content of a module in ``shipped``, with appended lines that let Python import the modules of several folders in
+    one process.
 
     name: by which the folder imports it;  file: its file in ``shipped``; None: ``NAME.py``
     """

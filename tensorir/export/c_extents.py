@@ -66,7 +66,8 @@ class InC:
     def __call__(self, extent: Extent) -> str:
         """Return an extent as a C expression, parenthesized if necessary.
 
-        Raises ExportError ``export.dims`` for an extent that may reach ``MAX_BYTES``.
+        Raises ExportError ``export.dims`` for an extent that may reach ``MAX_BYTES``; ValueError for text other than
+        names of dims, ints, ``+ - * // %``, ``min`` and ``max``.
         """
         if isinstance(extent, int):
             return str(extent)
@@ -132,8 +133,9 @@ def coded(extent: Extent, known: Sequence[str]) -> int:
 
 
 def least(gathers: Sequence[Mapping[str, object]], name: str) -> Extent:
-    """Return the smallest limit on the elements of argument ``name``, for the index check of framework bindings; 0 if
-    its elements are not indices.
+    """Return the smallest constant limit on the elements of argument ``name``, for the index check of framework
+    bindings; without a constant one, the first limit that depends on dims; 0 if there is none. Limits on parts of the
+    argument are ignored.
 
     gathers: entries of ``manifest["gathers"]``
     """

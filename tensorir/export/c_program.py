@@ -60,7 +60,8 @@ def c_files(part: ExportProgram, called: str) -> dict[str, bytes]:
     """{"NAME.c": content, "NAME.h": content} of a C program.
 
     called: NAME
-    Raises ExportError ``export.language`` for edited text, which exists for one register width only.
+    Raises ExportError ``export.language`` for a program without its schedule, such as edited text, which exists for one
+    register width only; and errors of lowering.
     """
     texts = by_width(part)
     source = part.source
@@ -265,7 +266,7 @@ def launched(source: Source) -> list[KernelLaunch]:
 
 def constants(source: Source, called: str) -> str:
     """C arrays with the contents of constants, and the table of pointers by which kernels find them (tests replace
-    those).
+    those); "" without constants.
     """
     lines = []
     for n, p in enumerate(_held(source)):

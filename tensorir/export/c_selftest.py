@@ -516,7 +516,7 @@ class NumberRows:
     @classmethod
     def of(cls, rows: Sequence[NDArray[np.float64]], allowed: Sequence[float]) -> NumberRows:
         """Encode ``rows``, with units of at most 1 / ``TOLERANCE_STEPS`` of the row's entry in ``allowed``, its
-        tolerance.
+        tolerance; coarser ones if that needs more than ``MAX_DIGITS`` characters per number.
         """
         most = [float(np.abs(r[np.isfinite(r)]).max(initial=0.0)) for r in rows]
         steps = max(

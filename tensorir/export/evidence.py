@@ -61,7 +61,10 @@ def gather(
     share:     number of programs that share the space of a folder for expected outputs
     max_error: allowed error relative to the largest output, for kernels that round where the declarations do not; None:
                none
-    points:    values of dims by name, one test case for each; without dims, as many seeds as have space
+    points:    values of dims by name, one test case for each, at least two in all; a single one if there is one point
+               and the outputs exceed the space
+
+    Raises CheckError ``workload.reference`` if the reference's shapes are not the declared ones.
     """
     stored, (cases, exact) = MAX_STORED_BYTES // share, _cases(outputs, points)
     size = sum(_nbytes(t) for c in cases[: len(points)] for t in c.outputs)

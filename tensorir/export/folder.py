@@ -98,7 +98,8 @@ def export_part(
 
     Raises ExportError: ``export.destination``, ``export.name``, ``export.language``, ``export.arch``,
     ``export.portable``, ``export.backward``, ``export.batched``, ``export.not-empty``, ``export.unwritable``,
-    ``export.no-reference``; and errors of lowering for a destination.
+    ``export.no-reference``, ``export.library``, ``export.dims``, ``argument.type``, ``argument.path``; and errors of
+    lowering for a destination. Files of an earlier export there are replaced, other nonempty folders refused.
     """
     need_path("path", path, ExportError)
     to = destinations(to)
@@ -239,7 +240,7 @@ def export_set(
 
 def _export(path: str | Path, parts: Sequence[ExportProgram], content: Callable[[], dict[str, bytes]]) -> Path:
     """Write the files that ``content()`` returns into the folder and return it; an error before that leaves the folder
-    unchanged.
+    unchanged. Raises ExportError ``export.no-reference``, ``export.not-empty`` or ``export.unwritable``.
     """
     folder = Path(path)
     if not all(p.outputs for p in parts):
@@ -388,7 +389,7 @@ def _library(
     shipment: Shipment, manifest: Mapping[str, Any], linked: Sequence[str], made: Mapping[str, bytes]
 ) -> tuple[dict[str, Any], dict[str, bytes]]:
     """(manifest entry, files) of the folder's shared library, compiled now if there is a C compiler, else without the
-    file.
+    file. Raises ExportError ``export.library`` if compilation fails.
 
     linked: names of bindings' files compiled with the program
     """
@@ -662,7 +663,7 @@ def points(outputs: Sequence[Tensor], sources: Sequence[Source]) -> list[dict[st
 
 def largest(outputs: Sequence[Tensor]) -> dict[Var, int]:
     """Return {dim: largest value} so that there are at most ``MOST_WORK`` terms; the largest dims are halved until
-    then.
+    then, or until all are at their least values.
     """
     dims = {v: v.bounds[1] for v in dims_of(outputs) if v.bounds is not None}
     lows = {v: v.bounds[0] for v in dims if v.bounds is not None}

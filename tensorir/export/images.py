@@ -46,8 +46,8 @@ class Images:
 
 
 def architectures(arch: Sequence[str]) -> tuple[str, ...]:
-    """Validated architectures, without repetition. Raises ExportError ``export.arch``, or ``target.unknown`` for
-    unknown ones.
+    """Validated architectures, without repetition; a string counts as one. Raises ExportError ``export.arch``,
+    ``argument.type`` unless ``arch`` is a list or tuple, or ``target.unknown`` for unknown ones.
     """
     named = [arch] if isinstance(arch, str) else need_list("arch", arch, "architectures, such as sm_80", ExportError)
     given: list[str] = []

@@ -32,8 +32,8 @@ _Made = TypeVar("_Made")
 
 
 def destinations(to: str | Sequence[str]) -> tuple[str, ...]:
-    """Destination names from a list or comma-separated string. Raises ExportError ``export.destination`` for unknown
-    ones.
+    """Destination names from a list or comma-separated string, without repetition. Raises ExportError
+    ``export.destination`` for unknown ones, or if there are none.
     """
     to = [word.strip() for word in to.split(",") if word.strip()] if isinstance(to, str) else to
     legal = ", ".join(DESTINATIONS)
@@ -153,8 +153,8 @@ def by_language(to: str | Sequence[str], language: str | None = None) -> dict[st
 def each_language(
     wanted: Mapping[str | None, Sequence[str]], make: Callable[[str | None], _Made]
 ) -> dict[str | None, _Made]:
-    """{language: make(language)}; nothing is written. Errors of ``make`` are extended by the destinations that need the
-    language.
+    """{language: make(language)}; nothing is written here. Raises the errors of ``make``, those of code
+    ``export.not-tuned`` or ``template.target`` with the destinations that need the language.
     """
     found = {}
     for language in wanted:

@@ -24,6 +24,7 @@ class ExportProgram:
 
     outputs:   the declarations, from which the self-test's expected results are computed
     reference: NumPy function that computes them in place of the declarations
+    trace:     the schedule's steps, one per line
     kind:      "cpu" or "gpu": the kind of device that the loader prefers
     arch:      CUDA architecture that it was lowered for; "" for other languages
     about:     further manifest entries (the record, the device it was tuned on)

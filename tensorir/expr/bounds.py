@@ -50,8 +50,11 @@ Part = tuple[tuple[int, ...], ...]
 
 
 def check_accesses(op: Compute) -> None:
-    """Raise an error for the first access of a declaration that can leave its tensor, or the first integer division by
-    an expression that can be 0.
+    """Raise an error for the first access of a declaration that is not proved inside its tensor, or the first integer
+    division for which values of the axes are found that make the divisor 0.
+
+    Indices that are elements of inputs, and ``P[j] + k`` of data-dependent lengths, are left to the launch. Nothing is
+    checked if an axis is empty.
 
     Raises DeclarationError: ``declare.out-of-range``, ``declare.gather-index``, ``declare.zero-division``,
     ``scatter.out-of-range``, ``scatter.computed``.
@@ -186,7 +189,9 @@ def _said(n: Any) -> str:
 
 
 def _check_divisor(e: Binary, conditions: tuple[Expr, ...], arith: Arith, ranges: dict[Var, Interval]) -> None:
-    """Raise DeclarationError ``declare.zero-division`` if the divisor of ``e``, an expression of axes, can be 0."""
+    """Raise DeclarationError ``declare.zero-division`` if values of the axes are found that make the divisor of ``e``
+    0; divisors read from tensors pass.
+    """
     low, high = arith.child(assume=conditions).range(e.b)
     if low > 0 or high < 0 or is_gather(e.b):
         return
@@ -226,7 +231,7 @@ def _refuse_read(op: Compute, load: Load, place: ReadPlace, ranges: dict[Var, In
 def _witness(i: Expr, bad: Callable[[int, Mapping[Var, int]], bool], conditions: tuple[Expr, ...],
              ranges: dict[Var, Interval], more: Sequence[Var] = ()) -> Any:  # fmt: skip
     """({axis: value}, value of ``i``) as a counterexample, where ``bad`` is true of the value and ``conditions`` hold;
-    False if there is none, None if the search gave up.
+    False if there is none, None if the search gave up. Of more than 65,536 points only the ends of each axis are tried.
 
     more: dims to vary as well
     """

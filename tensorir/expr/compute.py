@@ -36,19 +36,22 @@ Shape = Sequence[Extent] | Extent
 
 @answers()
 def placeholder(shape: Shape, dtype: object = "float32", name: str = "A") -> Tensor:
-    """Declare an input array.
+    """Declare an input array; returns its Tensor, which is indexed in ``compute``.
 
-    shape: a tuple of ints >= 0, or dims;  dtype: see ``ir/dtypes.py``
-    Raises DeclarationError (``declare.shape``, ``declare.dtype``).
+    shape: up to 64 ints >= 0, dims or expressions of dims; a single one is one dimension, () one element
+    dtype: see ``ir/dtypes.py``
+    Raises DeclarationError: ``declare.shape``, ``dim.range``, ``declare.dtype``, ``declare.name``.
     """
     return Tensor(_name(name), extents_of(shape, name), dtype_of(dtype).name)
 
 
 @answers()
 def constant(array: object, name: str | None = None) -> Tensor:
-    """A tensor whose values are known now and become part of the program (filter banks, transform matrices).
+    """A tensor of known values, stored in the program (filter banks, transform matrices).
 
-    Fractions (``fractions.Fraction``) make a float32 tensor that exact checks take at their true value.
+    array: an array, whose dtype is kept; or numbers in rows of equal length, where floats become float32 and ints
+           int64. Fractions (``fractions.Fraction``) become float32, and exact checks take them at their true value
+    Raises DeclarationError: ``argument.type`` for other values, ``declare.dtype`` for other dtypes.
     """
     import numpy as np
 
@@ -74,6 +77,7 @@ def reduce_axis(extent: Extent, name: str = "k", most: int | None = None) -> Var
     extent: an int or of dims; in a lambda also an element of an integer input, or the difference of two neighbours,
             with ``most`` as its bound: ``k = tir.reduce_axis(P[i + 1] - P[i], most=64)``, whose terms are read as
             ``A[P[i] + k]``. A launch refuses extents that are negative or larger than ``most``.
+    Raises DeclarationError: ``declare.shape``, ``declare.data-extent`` (also for ``most`` with an int).
     """
     if isinstance(extent, Expr) and (most is not None or find(extent, Load)):
         return (
@@ -138,9 +142,11 @@ def compute(
     """A tensor defined element by element: ``fn`` is called once with one symbolic index per dimension.
 
     shape: of the result, ints, dims or expressions of them
-    fn:    returns an expression, or a tuple of them for a tuple of tensors
+    fn:    returns an expression or a number, or a tuple of them for a tuple of tensors, ``C_0``, ``C_1`` …, whose
+           reductions are over the same axes
     axes:  names of the axes; by default those of fn's parameters
-    Every access is proved in range here, or refused with a counterexample.
+    Every access is proved in range here, or refused with a counterexample; indices that are elements of inputs are
+    checked at launch. A reduction inside a larger expression becomes a compute of its own, such as ``C_sum``.
 
     Raises DeclarationError (``declare.*``).
     """
@@ -163,8 +169,8 @@ def compute(
 
 
 def called(fn: Callable[..., Any], axes: tuple[Var, ...], name: str) -> Any:
-    """Return ``fn(*axes)`` for the user's lambda ``fn`` of tensor ``name``; raises DeclarationError
-    ``declare.lambda-failed``, with the user's line, for its exceptions.
+    """Return ``fn(*axes)`` for the user's lambda ``fn`` of tensor ``name``; its exceptions become DeclarationError
+    ``declare.lambda-failed`` with the user's line, but TensorIRErrors pass unchanged.
     """
     try:
         return fn(*axes)
@@ -176,8 +182,10 @@ def called(fn: Callable[..., Any], axes: tuple[Var, ...], name: str) -> Any:
 
 
 def axis_names(fn: Callable[..., Any], rank: int) -> list[str]:
-    """Return names for ``rank`` axes: those of the lambda's parameters, and i0, i1, … for ``*args``. Raises
-    DeclarationError if it takes another number of arguments.
+    """Return names for ``rank`` axes: those of the lambda's parameters, and i0, i1, … for ``*args``.
+
+    Raises DeclarationError: ``declare.lambda-arity`` if it requires another number of arguments,
+    ``declare.not-callable`` if it is no function or its parameters are unknown.
     """
     if not callable(fn):
         raise refuse(DeclarationError, "declare.not-callable", f"expected a lambda, got {shown(fn)}")
@@ -238,8 +246,10 @@ def _same_reduction(bodies: tuple[Expr, ...], name: str) -> None:
 
 
 def extents_of(shape: Shape, name: str) -> tuple[Extent, ...]:
-    """Return a shape as a tuple of ints and expressions of dims. Raises DeclarationError ``declare.shape`` and
-    others.
+    """Return a shape, or a single extent, as a tuple of ints and expressions of dims.
+
+    Raises DeclarationError: ``declare.shape`` for more than 64 dimensions or extents that are no ints from 0 to 2**62,
+    ``dim.range`` for expressions of dims that may be outside 1 to 2**31 - 1.
     """
     row = getattr(shape, "ndim", int(isinstance(shape, Sequence) and not isinstance(shape, str))) == 1
     given = tuple(islice(cast("Sequence[Extent]", shape), MAX_RANK + 1)) if row else (shape,)  # never all of a huge one
@@ -285,7 +295,7 @@ def epilogue(
     body: Expr, name: str, axes: Sequence[Var], extents: Sequence[int], check: Callable[[Compute], None]
 ) -> Expr:
     """``body`` with each nested reduction replaced by a read of a new tensor that computes it (``C_sum``), over only
-    the axes that the reduction depends on.
+    the axes that the reduction depends on. A ``body`` that is a reduction itself remains one.
 
     check: function that validates the accesses of a new compute
     """

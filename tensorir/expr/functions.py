@@ -53,8 +53,8 @@ def _logic(function: Callable[..., Expr]) -> Logic:
 
 @_choice
 def where(cond: object, a: object, b: object) -> Expr:
-    """``a`` if ``cond`` is true, else ``b``, per element; the other side is not evaluated, so it may be out of
-    range.
+    """``a`` if ``cond`` is true, else ``b``, in their common type; the other side is not evaluated, so it may be out of
+    range. A number as ``cond`` is true unless 0; a Python bool raises DeclarationError ``declare.truth-value``.
     """
     return build.select(_condition(cond), a, b)
 
@@ -67,7 +67,9 @@ def cast(x: object, dtype: object) -> Expr:
 
 @_logic
 def all_(*conds: object) -> Expr:
-    """Logical "and" of all conditions; true without any."""
+    """Logical "and" of all conditions, numbers true unless 0; true without any. A Python bool raises
+    ``declare.truth-value``.
+    """
     out = build.as_expr(True)
     for c in conds:
         out = build.binary("and", out, _condition(c))
@@ -76,7 +78,9 @@ def all_(*conds: object) -> Expr:
 
 @_logic
 def any_(*conds: object) -> Expr:
-    """Logical "or" of all conditions; false without any."""
+    """Logical "or" of all conditions, numbers true unless 0; false without any. A Python bool raises
+    ``declare.truth-value``.
+    """
     out = build.as_expr(False)
     for c in conds:
         out = build.binary("or", out, _condition(c))
@@ -119,10 +123,10 @@ def bitcast(x: object, dtype: object) -> Expr:
 
 @_of_two
 def mulhi(a: object, b: object) -> Expr:
-    """The upper half of the bits of the product of two integers: ``(a * b) >> 32`` of uint32, computed without
-    overflow.
+    """The upper half of the bits of the product of two integers in their common type, computed without overflow:
+    ``(a * b) >> 32`` of uint32. Indices count as int32.
 
-    Raises DeclarationError ``declare.bitwise``.
+    Raises DeclarationError ``declare.bitwise`` for operands that are no integers.
     """
     return build.mulhi(a, b)
 
@@ -140,79 +144,81 @@ def _condition(cond: Any) -> Expr:
 
 @_of_one
 def exp(x: object) -> Expr:
-    """e to the power of ``x``; integers are converted to float first."""
+    """e to the power of ``x``; integers become float64, indices and those below 32 bits float32."""
     return build.call("exp", x)
 
 
 @_of_one
 def exp2(x: object) -> Expr:
-    """2 to the power of ``x``; integers are converted to float first."""
+    """2 to the power of ``x``; integers become float64, indices and those below 32 bits float32."""
     return build.call("exp2", x)
 
 
 @_of_one
 def log(x: object) -> Expr:
-    """The natural logarithm; integers are converted to float first."""
+    """The natural logarithm; integers become float64, indices and those below 32 bits float32."""
     return build.call("log", x)
 
 
 @_of_one
 def log2(x: object) -> Expr:
-    """The logarithm to base 2; integers are converted to float first."""
+    """The logarithm to base 2; integers become float64, indices and those below 32 bits float32."""
     return build.call("log2", x)
 
 
 @_of_one
 def sqrt(x: object) -> Expr:
-    """The square root; integers are converted to float first."""
+    """The square root; integers become float64, indices and those below 32 bits float32."""
     return build.call("sqrt", x)
 
 
 @_of_one
 def rsqrt(x: object) -> Expr:
-    """``1 / sqrt(x)``; integers are converted to float first."""
+    """``1 / sqrt(x)``; integers become float64, indices and those below 32 bits float32."""
     return build.call("rsqrt", x)
 
 
 @_of_one
 def sin(x: object) -> Expr:
-    """The sine of ``x`` radians; integers are converted to float first."""
+    """The sine of ``x`` radians; integers become float64, indices and those below 32 bits float32."""
     return build.call("sin", x)
 
 
 @_of_one
 def cos(x: object) -> Expr:
-    """The cosine of ``x`` radians; integers are converted to float first."""
+    """The cosine of ``x`` radians; integers become float64, indices and those below 32 bits float32."""
     return build.call("cos", x)
 
 
 @_of_one
 def tanh(x: object) -> Expr:
-    """The hyperbolic tangent; integers are converted to float first."""
+    """The hyperbolic tangent; integers become float64, indices and those below 32 bits float32."""
     return build.call("tanh", x)
 
 
 @_of_one
 def erf(x: object) -> Expr:
-    """The error function; integers are converted to float first."""
+    """The error function; integers become float64, indices and those below 32 bits float32."""
     return build.call("erf", x)
 
 
 @_of_one
 def floor(x: object) -> Expr:
-    """The largest whole number <= ``x``, as a float; integers are converted to float first."""
+    """The largest whole number <= ``x``, a float; integers become float64, indices and those below 32 bits float32."""
     return build.call("floor", x)
 
 
 @_of_one
 def ceil(x: object) -> Expr:
-    """The smallest whole number >= ``x``, as a float; integers are converted to float first."""
+    """The smallest whole number >= ``x``, a float; integers become float64, indices and those below 32 bits float32."""
     return build.call("ceil", x)
 
 
 @_of_one
 def round(x: object) -> Expr:
-    """The nearest whole number, as a float, ties to even; integers are converted to float first."""
+    """The nearest whole number, ties to even, a float; integers become float64, indices and those below 32 bits
+    float32.
+    """
     return build.call("round", x)
 
 
@@ -224,5 +230,5 @@ def abs(x: object) -> Expr:
 
 @_of_two
 def pow(a: object, b: object) -> Expr:
-    """``a`` to the power of ``b``; integers are converted to float first."""
+    """``a`` to the power of ``b``; integers become float64, indices and those below 32 bits float32."""
     return build.call("pow", a, b)

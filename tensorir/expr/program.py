@@ -82,7 +82,7 @@ def terms_of(op: Compute, body: Expr) -> int:
 
 
 def work_of(outputs: Sequence[Tensor]) -> int:
-    """Number of elements and reduction terms of all computes together, a measure of cost."""
+    """Number of elements and reduction terms of all computes together, a measure of cost; extents must be constant."""
     return sum(
         math.prod(op.extents) + sum(terms_of(op, b) for b in op.bodies if isinstance(b, Reduce))
         for op in computes_of(outputs)
@@ -162,7 +162,8 @@ def as_outputs(given: object) -> tuple[Tensor, ...]:
 def program_of(outputs: Sequence[Tensor], name: str | None = None) -> Program:
     """The unscheduled program that computes ``outputs``; its name is that of the first output by default.
 
-    Raises DeclarationError if an output is not computed, two outputs are the same, or two scalars have one name.
+    Intermediate tensors have scope "auto". Raises DeclarationError: ``declare.output`` if an output is not computed or
+    repeated, ``declare.name`` if two scalars or dims have one name.
     """
     outputs = as_outputs(outputs)
     names = _Names()
@@ -312,6 +313,9 @@ Places = tuple[tuple[Tensor | None, tuple[int, ...]], ...]
 def unique_places(outputs: Sequence[Tensor]) -> Iterator[tuple[str, tuple[int, ...], Places, tuple[int, ...]]]:
     """Yield (name, extents of the domain, target indices, extents of the result) of every scatter with operator "set",
     whose terms must have distinct targets.
+
+    Target indices: (None, (n,)) for axis n of the domain, (None, (-1, c)) for the constant c, (input, numbers of its
+    indices' axes) for an element of an input, where a constant index c counts as -1 - c.
     """
     for op in computes_of(outputs):
         body = op.bodies[0]

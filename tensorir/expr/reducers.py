@@ -37,48 +37,55 @@ def _of_tensors(function: Callable[[object, Axes, object], Expr]) -> Reduction:
 
 @_of_tensors
 def sum(value: object, axis: Axes, where: object = None) -> Expr:
-    """The sum of ``value`` over reduce axes (0 for an empty axis); terms where the condition ``where`` is false are
-    left out.
+    """The sum of ``value`` over reduce axes, in its dtype; 0 without terms.
+
+    where: condition; terms where it is false are left out
+    Of a whole tensor: over dimensions, as in NumPy; integers and bools are summed in 64 bits, without ``where``.
+    Raises DeclarationError: ``reduce.axis``, ``reduce.bool`` for elements of bool.
     """
     return _simple("sum", value, axis, where)
 
 
 @_of_tensors
 def prod(value: object, axis: Axes, where: object = None) -> Expr:
-    """The product of ``value`` over reduce axes (1 for an empty axis); terms where the condition ``where`` is false are
-    left out.
-    """
+    """The product of ``value`` over reduce axes, in its dtype; 1 without terms. All else as ``sum``."""
     return _simple("prod", value, axis, where)
 
 
 @_of_tensors
 def min(value: object, axis: Axes, where: object = None) -> Expr:
-    """The smallest value over reduce axes, NaN if one is NaN; terms where the condition ``where`` is false are left
-    out.
+    """The smallest value over reduce axes, NaN if one is NaN; without terms infinity, or the largest integer of the
+    dtype.
+
+    where: condition; terms where it is false are left out (elements only, not whole tensors)
+    Raises DeclarationError: ``reduce.axis``, ``reduce.bool``.
     """
     return _simple("min", value, axis, where)
 
 
 @_of_tensors
 def max(value: object, axis: Axes, where: object = None) -> Expr:
-    """The largest value over reduce axes, NaN if one is NaN; terms where the condition ``where`` is false are left
-    out.
+    """The largest value over reduce axes, NaN if one is NaN; without terms -infinity, or the least integer of the
+    dtype.
+
+    where: condition; terms where it is false are left out (elements only, not whole tensors)
+    Raises DeclarationError: ``reduce.axis``, ``reduce.bool``.
     """
     return _simple("max", value, axis, where)
 
 
 @_of_tensors
 def any(value: object, axis: Axes, where: object = None) -> Expr:
-    """True if ``value`` is true anywhere along reduce axes; terms where the condition ``where`` is false are left
-    out.
+    """True if ``value`` is true, or not 0, anywhere along reduce axes; false without terms. Terms where the condition
+    ``where`` is false are left out.
     """
     return _simple("any", cast(as_expr(value), "bool"), axis, where)
 
 
 @_of_tensors
 def all(value: object, axis: Axes, where: object = None) -> Expr:
-    """True if ``value`` is true everywhere along reduce axes; terms where the condition ``where`` is false are left
-    out.
+    """True if ``value`` is true, or not 0, everywhere along reduce axes, also without terms. Terms where the condition
+    ``where`` is false are left out.
     """
     return _simple("all", cast(as_expr(value), "bool"), axis, where)
 
@@ -88,7 +95,8 @@ def argmin(value: object, axis: Axes, where: object = None) -> Expr:
     """The position of the smallest value along one reduce axis: the first one on ties; of the first NaN, if there are
     NaNs.
 
-    An int32; for an axis of more than 2**31 elements an int64.
+    An int32; for an axis of more than 2**31 elements an int64; without terms the largest value of that type. Terms
+    where the condition ``where`` is false are left out. Raises DeclarationError ``reduce.axis`` for several axes.
     """
     return _position("argmin", value, axis, where)
 
@@ -98,7 +106,8 @@ def argmax(value: object, axis: Axes, where: object = None) -> Expr:
     """The position of the largest value along one reduce axis: the first one on ties; of the first NaN, if there are
     NaNs.
 
-    An int32; for an axis of more than 2**31 elements an int64.
+    An int32; for an axis of more than 2**31 elements an int64; without terms the largest value of that type. Terms
+    where the condition ``where`` is false are left out. Raises DeclarationError ``reduce.axis`` for several axes.
     """
     return _position("argmax", value, axis, where)
 
@@ -164,6 +173,8 @@ def combiner(
     a tuple of values and returns a tuple of expressions to return from ``compute``. ``result`` must be associative,
     with ``identity`` as its neutral element, and commutative unless ``commutative=False``: schedules rely on it,
     ``check`` tests it. Without commutativity terms are combined in the order of their axes, ``a`` the earlier ones.
+
+    Raises DeclarationError: ``reduce.identity`` without an identity, ``reduce.name`` for a built-in name such as "sum".
     """
     need_function("result", result)
     if identity is None:

@@ -66,7 +66,9 @@ def at_largest(outputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
 
 
 def with_other(outputs: Sequence[Tensor], old: Tensor, new: Tensor) -> tuple[Tensor, ...]:
-    """Return copies of ``outputs`` in which every use of tensor ``old`` is replaced by ``new``, of the same shape."""
+    """Return ``outputs`` with every use of tensor ``old`` replaced by ``new``, of the same shape: computes that depend
+    on ``old`` are declared again, other outputs are returned as they are. Raises DeclarationError as ``compute`` does.
+    """
     made = {old: new}
     for op in computes_of(outputs):
         if among(old, op.outputs) or not any(t in made for t in op.inputs):

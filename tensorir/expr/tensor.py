@@ -120,7 +120,7 @@ class Tensor(Value, Shown, Operators["Tensor"]):
 
     @property
     def size(self) -> int:
-        """The number of elements. Raises an error if the shape depends on dims."""
+        """The number of elements. Raises DeclarationError ``dim.constant`` if the shape depends on dims."""
         for n in self.shape:
             if isinstance(n, Expr):
                 raise no_constant(n)
@@ -188,7 +188,12 @@ class Tensor(Value, Shown, Operators["Tensor"]):
 
     @answers(DeclarationError)
     def get(self, *index: object, fill: object = 0) -> Expr:
-        """The element at ``index``, or ``fill`` if the index is out of bounds: a padded read."""
+        """The element at ``index``, or ``fill`` if the index is out of bounds: a padded read.
+
+        index: an integer expression per dimension, of any range;  fill: a number or expression, converted to the
+               tensor's dtype
+        Raises DeclarationError: ``declare.rank``, ``declare.index-type``, ``declare.slice``, ``declare.whole``.
+        """
         return PadLoad(self.buffer, self._index(index), converted(fill, self.dtype), self.dtype)
 
     @answers(DeclarationError)

@@ -22,7 +22,9 @@ def axes_of(op: Compute) -> list[tuple[Var, int | Expr]]:
 
 
 def ranges_of(op: Compute) -> dict[Var, Interval]:
-    """{axis: (0, largest value)} of a declaration, at the largest dims."""
+    """{axis: (0, largest value)} of a declaration, reduce axes included, at the largest dims; (0, -1) for an empty
+    axis.
+    """
     return {a: (0, most(as_expr(n)) - 1) for a, n in axes_of(op)}
 
 
@@ -41,7 +43,11 @@ def arith_of(op: Compute) -> Arith:
 
 
 def element_range(b: Buffer) -> Interval:
-    """(lowest, highest) value of a tensor's elements, for integers and booleans; unbounded for floats."""
+    """(lowest, highest) value of a tensor's elements, for integers and booleans; unbounded for floats.
+
+    That of the values for constants, of the dtype for inputs; derived from the definition for computed tensors, and
+    cached in ``Compute.ranges``.
+    """
     kind, t = DTYPES[b.dtype], b.origin
     if kind.kind not in "iu":
         return (0, 1) if kind.kind == "b" else UNKNOWN

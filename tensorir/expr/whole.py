@@ -51,7 +51,11 @@ Tensor._of_whole = answers()(made)
 
 
 def elementwise(function: Callable[..., object], args: Sequence[object], name: str) -> Any:
-    """A computed tensor: ``function`` applied to elements, over the broadcast shape of the tensors among ``args``."""
+    """A computed tensor: ``function`` applied to elements, over the broadcast shape of the tensors among ``args``.
+
+    Next to an element (an expression of axes) tensors of rank 0 are read, and the result is an expression; others raise
+    DeclarationError ``declare.whole``. Shapes that do not fit raise ``declare.broadcast``.
+    """
     tensors = [a for a in args if isinstance(a, Tensor)]
     shape = broadcast([t.shape for t in tensors])
     for a in args:
@@ -114,7 +118,11 @@ def view(t: Tensor, shape: Sequence[int], place: Callable[..., Sequence[object]]
 
 
 def take(t: Tensor, index: tuple[object, ...]) -> Tensor:
-    """``t[index]`` for an index of ints, slices, ``...`` and None, as in NumPy. Raises DeclarationError."""
+    """``t[index]`` for an index of ints, slices, ``...`` and None, as in NumPy.
+
+    Raises DeclarationError: ``declare.rank`` for too many indices, ``declare.out-of-range``, ``dim.constant`` for a
+    slice of a dimension that depends on dims, except ``:``.
+    """
     dots = sum(1 for x in index if x is Ellipsis)
     used = sum(1 for x in index if x is not None and x is not Ellipsis)
     if dots > 1 or used > t.ndim:
@@ -162,8 +170,8 @@ def transpose(t: Tensor, *axes: object) -> Tensor:
 
 
 def reshape(t: Tensor, *shape: object) -> Tensor:
-    """``t`` in another shape of as many elements; one extent may be -1, to be inferred. Raises DeclarationError
-    ``declare.reshape``.
+    """``t`` in another shape of as many elements, ints, or a tuple of them; one may be -1, to be inferred. Raises
+    DeclarationError: ``declare.reshape``, ``dim.constant`` if the shape of ``t`` depends on dims.
     """
     given = shape[0] if len(shape) == 1 and isinstance(shape[0], list | tuple) else shape
     sides = [need_int("an extent", n, -1) for n in given]
@@ -190,7 +198,9 @@ def reshape(t: Tensor, *shape: object) -> Tensor:
 
 
 def squeeze(t: Tensor, axis: object = None) -> Tensor:
-    """``t`` without the dimensions ``axis``, which must have extent 1; None: without all of extent 1."""
+    """``t`` without the dimensions ``axis``, which must have extent 1; None: without all of extent 1. Raises as
+    ``reshape`` does: shapes must be constant.
+    """
     gone = {d for d in range(t.ndim) if same_extent(t.shape[d], 1)} if axis is None else set(_axes(t, axis))
     if not all(same_extent(t.shape[d], 1) for d in gone):
         message = f"axis={shown(axis)} of {t.name} {t.shape} is not of extent 1"
@@ -199,7 +209,7 @@ def squeeze(t: Tensor, axis: object = None) -> Tensor:
 
 
 def expand_dims(t: Tensor, axis: object) -> Tensor:
-    """``t`` with a new dimension of extent 1 at position ``axis`` of the result."""
+    """``t`` with a new dimension of extent 1 at position ``axis`` of the result; the shape must be constant."""
     at = need_int("axis", axis, -t.ndim - 1, t.ndim) % (t.ndim + 1)
     return reshape(t, (*t.shape[:at], 1, *t.shape[at:]))
 
@@ -280,7 +290,10 @@ def mean(t: Tensor, axis: object = None, keepdims: bool = False) -> Tensor:
 
 
 def matmul(a: object, b: Any) -> Tensor:
-    """``a @ b`` as in NumPy: vectors, matrices, and stacks of them whose other dimensions are broadcast."""
+    """``a @ b`` as in NumPy: vectors, matrices, and stacks of them whose other dimensions are broadcast.
+
+    Raises DeclarationError: ``matmul.shape``, ``declare.broadcast``, ``argument.type`` for other operands than tensors.
+    """
     if not (isinstance(a, Tensor) and isinstance(b, Tensor)):
         x, other = (a, b) if isinstance(a, Tensor) else (b, a)
         raise wrong(

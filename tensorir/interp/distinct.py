@@ -16,10 +16,12 @@ _DIGITS_BEHIND = 0b0110110110110110  # the first 8 digits: to round these, or 11
 
 
 def scalar(number: int, dtype: str, turn: int = 0, bits: int = 0) -> int:
-    """Test value for the scalar parameter ``number``; neighbouring parameters get different values with opposite signs.
+    """Test value for the scalar parameter ``number``; neighbouring parameters get different values, with opposite signs
+    unless ``dtype`` is unsigned. For "bool" 0 and 1 alternate.
 
     turn: run number; consecutive runs differ in value and sign
-    bits: significand bits of the value, the last one set, at most as many as the dtype has; 0: a small number
+    bits: significand bits of the value, the last one set, at most as many as the dtype has; below 6: a number from 2
+          to 7
     """
     kind = DTYPES[dtype]
     if dtype == "bool":

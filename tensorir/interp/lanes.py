@@ -120,7 +120,7 @@ class Lanes(ABC):
 
     def cells_of(self, b: Buffer, i: Expr) -> Callable[[Frame], np.ndarray]:
         """Function from a Frame to the element numbers, in the memory of all copies of ``b``, that index ``i`` denotes:
-        one per lane, or a row per lane for vectors.
+        one per lane, or a row per lane for vectors. It raises Fault ``memory.out-of-bounds``.
         """
         cells = self.memory[b]
         ramp = isinstance(i, Ramp)

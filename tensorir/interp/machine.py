@@ -73,7 +73,9 @@ class BlockMachine(Lanes):
         self.stmt(self.k.body)(self.frame)
 
     def stmt(self, s: Stmt) -> Action:
-        """A closure that executes ``s`` for the lanes of a Frame."""
+        """A closure that executes ``s`` for the lanes of a Frame. Raises Fault ``interp.not-lowered`` for statements
+        that lowered kernels do not have.
+        """
         match s:
             case Seq():
                 return self._seq([self.stmt(x) for x in s.stmts])

@@ -36,7 +36,7 @@ def rounds_last(
     outputs: Sequence[Tensor], arrays: Sequence[object], digits: tuple[int, int] = (24, 24), each: bool = False
 ) -> bool:
     """True if, on these arrays, every result is exact until one rounding at its store, so that the order of sums does
-    not matter.
+    not matter. False if an array other than an index table holds a fraction, an infinity or a NaN.
 
     digits: significand bits that a product keeps of its operands: of the one with the most, and of the others; 11 on
             tf32 tensor cores
@@ -78,8 +78,8 @@ def rounds_inside(outputs: Sequence[Tensor]) -> bool:
 
 
 def narrow_sums(t: Tensor) -> set[str]:
-    """Types narrower than float32 in which the sums that ``t`` depends on round each term; empty if some reduction is
-    in another type.
+    """Types narrower than float32 in which the sums that ``t`` depends on round each term; empty without sums, or if
+    some reduction is in another type.
     """
     found = [r for op in computes_of([t]) for b in op.bodies for r in find(b, Reduce)]
     narrow = all(DTYPES[r.dtype].widened for r in found)

@@ -26,8 +26,11 @@ class Fault(Exception):
 class Cells:
     """Simulated memory of one buffer with all its copies. Elements are addressed by numbers over all copies.
 
-    lanes:  vector width of an element;  copies: number of blocks or threads with separate copies
-    Raises Fault for out-of-bounds accesses, uninitialized reads, and unordered accesses by two threads.
+    copies:  number of blocks or threads with separate copies
+    values:  initial contents, counted as written; None: zeros that count as uninitialized
+    watched: True to record readers and writers, so that unordered accesses by two threads raise Fault ``race.shared``
+             or ``race.global``
+    Methods raise Fault ``memory.uninitialised`` and ``memory.in-flight``; element numbers are not checked for bounds.
     """
 
     def __init__(self, b: Buffer, copies: int, dtype: np.dtype, values: np.ndarray | None = None, *,

@@ -125,7 +125,9 @@ class Numbers:
         return np.asarray(array).astype(self.storage(dtype))
 
     def random(self, rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> np.ndarray:
-        """Random small integers as values of this arithmetic, so that sums of products are exact."""
+        """Random small integers as values of this arithmetic, so that sums of products are exact: -4 to 4, 0 to 7 for
+        unsigned types, 0 and 1 for "bool".
+        """
         low, high = (0, 2) if dtype == "bool" else (0, 8) if DTYPES[dtype].kind == "u" else (-4, 5)
         return rng.integers(low, high, shape).astype(self.storage(dtype))
 
@@ -145,7 +147,7 @@ class Numbers:
         values[at] = self.binary("+", values[at], self.const(0, dtype), dtype)
 
     def differ(self, got: np.ndarray, want: np.ndarray, dtype: str) -> np.ndarray:
-        """Boolean mask: True where results ``got`` are wrong."""
+        """Boolean mask: True where results ``got`` differ from ``want`` (here also where both are NaN)."""
         return np.asarray(got != want)
 
     def exact(self, dtype: str) -> bool:
@@ -268,7 +270,9 @@ class Field(Numbers):
 
 
 def numpy_dtype(name: str) -> np.dtype:
-    """NumPy dtype of arrays of ``name`` in memory; one of the package ml_dtypes for bfloat16 and 8-bit floats."""
+    """NumPy dtype of arrays of ``name`` in memory: int32 for "index", one of the package ml_dtypes for bfloat16 and
+    8-bit floats.
+    """
     if name in WIDENED and name != "float16":
         import ml_dtypes
 

@@ -67,9 +67,10 @@ def evaluate(
     outputs: Sequence[Tensor], arrays: Sequence[object], numbers: Numbers | None = None
 ) -> tuple[np.ndarray, ...]:
     """Values of the outputs for ``arrays`` (inputs and scalars in order of declaration), evaluated by definition in
-    NumPy.
+    NumPy: one array per output. Symbolic dims are read from the shapes of ``arrays``.
 
-    numbers: the arithmetic; None: the device's, with results in the outputs' own dtypes
+    numbers: the arithmetic, whose storage dtypes the results have; None: the device's, with results in the outputs' own
+             dtypes
     """
     with_ = numbers or Numbers()
     if dims_of(outputs):
@@ -179,7 +180,7 @@ def _prefixes(c: Combiner, states: list[np.ndarray], numbers: Numbers) -> list[n
 
 
 def scattered(body: Reduce, ev: Evaluator, shape: tuple[int, ...]) -> np.ndarray:
-    """Return the result array, of ``shape``, of a scatter declaration.
+    """Return the result array, of ``shape``, of a scatter declaration; targets beyond ``shape`` are clamped into it.
 
     ev: evaluates targets, terms and initial values over the domain
     """
@@ -338,11 +339,12 @@ def random_arguments(
     scalar_bits: int = 0,
     count: int | None = None,
 ) -> list[np.ndarray]:
-    """Random inputs for ``outputs``, in order of declaration: small whole numbers (or field elements), gather indices
-    in range, divisors not 0.
+    """Random inputs for ``outputs``, whose extents are constant, in order of declaration: small whole numbers (or
+    elements of ``numbers``), divisors not 0, gather indices in range.
 
-    Scalars and gather indices are drawn without replacement (``interp/distinct.py``); consecutive seeds give different
-    ones.
+    Indices of padded reads may be -1 and the extent, masked ones may be beyond both. With bit operations, about half of
+    all elements of integer inputs have arbitrary bits. Scalars and gather indices are drawn without replacement
+    (``interp/distinct.py``); consecutive seeds give different ones.
 
     conditions:  of the schedule's versions: constants that they compare elements with occur, and their neighbours, so
                  that each version runs
@@ -435,7 +437,7 @@ class OutputLike(Protocol):
 def as_declared(outputs: Sequence[OutputLike], given: object) -> list[Any]:
     """Results of a reference, as new contiguous arrays with the declared types.
 
-    Raises CheckError ``workload.reference`` if shapes differ.
+    Raises CheckError ``workload.reference`` if shapes differ, ValueError for another number of results.
     """
     made = []
     for t, array in zip(outputs, results_of(given), strict=True):

@@ -144,7 +144,9 @@ class Barriers:
             kind.coming.setdefault((int(i), int(j)), []).append(_Landing(home, where[n], size))
 
     def arrive(self, s: Arrive) -> Action:
-        """Closure by which each thread of a Frame arrives at its mbarrier. It raises Fault for too many arrivals."""
+        """Closure by which each thread of a Frame arrives at its mbarrier. It raises Fault ``barrier.misused`` for too
+        many arrivals, ``barrier.uninitialised`` before ``InitBarriers``.
+        """
         slot, rank = self.machine.expr(s.index[0]), None if s.rank is None else self.machine.expr(s.rank)
         cluster = self.machine.cluster
 
@@ -167,7 +169,9 @@ class Barriers:
         return run
 
     def wait(self, s: Await) -> Action:
-        """Closure by which the threads of a Frame wait for the end of an mbarrier's phase."""
+        """Closure by which the threads of a Frame wait for the end of an mbarrier's phase; copies that it waits for
+        land there. It raises Fault ``barrier.stuck`` if nothing can end the phase.
+        """
         slot, parity = self.machine.expr(s.index[0]), self.machine.expr(s.parity)
 
         def run(f: Frame) -> None:
@@ -190,7 +194,9 @@ class Barriers:
         return run
 
     def roles(self, s: Roles) -> Action:
-        """Closure that runs all roles of a warp-specialized kernel, each to its end."""
+        """Closure that runs all roles of a warp-specialized kernel, each to its end, in Python threads that take over
+        from each other at mbarriers. It raises the first exception of a role, after all have ended.
+        """
         machine = self.machine
         machine.hardware = machine.hardware.union(*(r.numbers for r in s.roles))
         each = [(r, turn) for r in s.roles for turn in range(r.turns)]

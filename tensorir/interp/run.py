@@ -65,8 +65,11 @@ class ModuleLike(Protocol):
 def run(module: ModuleLike, arrays: Mapping[str, object], numbers: Numbers) -> dict[str, np.ndarray]:
     """Execute all kernels on ``arrays`` (inputs and scalars by name, in the values of ``numbers``).
 
-    Returns {output name: flat array}. Raises Fault at the first undefined behaviour: ``race.shared``, ``race.global``,
-    ``memory.uninitialised``, ``memory.out-of-bounds``, ``barrier.divergent``, ``memory.unwritten``.
+    Returns {output name: flat array}. Blocks of large grids that write nothing and read what others read are skipped.
+    Raises Fault at the first undefined behaviour: ``race.shared``, ``race.global``, ``memory.uninitialised``,
+    ``memory.in-flight``, ``memory.out-of-bounds``, ``memory.unwritten`` (an output element), ``barrier.divergent``,
+    ``barrier.stuck``, ``barrier.misused``, ``barrier.uninitialised``, ``warp.divergent``; ``interp.not-lowered`` for a
+    node that no lowered kernel has.
     """
     memory: dict[Buffer, Cells] = {}
     for b in module.inputs:
@@ -116,7 +119,9 @@ def _run_kernel(k: KernelLike, memory: dict[Buffer, Cells], scalars: Mapping[Var
 
 
 def iterations(module: ModuleLike) -> int:
-    """Number of statements that ``run`` would execute one after another, an estimate of its cost."""
+    """Number of statements that ``run`` would execute one after another, an estimate of its cost; a loop without a
+    constant extent counts 8 iterations.
+    """
     total = 0
     for k in module.kernels:
         threads, blocks = math.prod(k.block), math.prod(k.grid)
@@ -159,8 +164,9 @@ class AccessPlace(NamedTuple):
 
 
 def worth_running(k: KernelLike, known: set[Var], lanes: Callable[[np.ndarray], Lanes], count: int) -> np.ndarray:
-    """Return the numbers of the blocks that a check needs to run: all that may write arrays, and one of each group that
-    reads the same addresses.
+    """Return the numbers of the blocks that a check needs to run, ascending: all that may write arrays, one of each
+    group that reads the same addresses, and the last one. All blocks if the kernel has barriers, instructions or other
+    such statements, addresses that depend on data it writes, or a store without a guard.
 
     known: scalars;  lanes: function from block numbers to a compiler of expressions for them;  count: number of blocks
     """

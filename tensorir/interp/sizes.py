@@ -28,8 +28,8 @@ class InexactError(Exception):
 
 
 def largest(outputs: Sequence[Tensor], arrays: Sequence[object], of: Iterable[Tensor]) -> dict[Tensor, float] | None:
-    """{tensor: largest absolute value of its elements and partial sums} for tensors ``of``; None if anything but the
-    final store may round.
+    """{tensor: largest absolute value of its elements and partial sums} for the computed tensors among ``of``, inputs
+    omitted; None if anything but the final store may round.
 
     arrays: inputs of whole numbers
     """

@@ -40,8 +40,8 @@ are made of the hardware's approximations as they are.
 
 
 def ulps_of(fn: str, x: Floats, target: Target | None) -> Floats:
-    """Error bound of the float32 function ``fn`` at ``x``, in ulp, as texts for ``target`` call it; None: for any
-    target.
+    """Error bound of the float32 function ``fn`` at ``x``, in ulp, as texts for ``target`` call it: an array like ``x``
+    for fast functions, else a 0-d array. target None: a library's function, never a fast one.
     """
     most = max(LIBRARY_ULPS, LOOSE_ULPS.get(fn, 0))
     if fn not in FAST_ULPS or target is None or not fast_functions(target):

@@ -48,14 +48,16 @@ static __device__ __forceinline__ void {name}({kind} *d, {a_type}, unsigned long
 
 
 def first_registers(threads: int) -> int:
-    """Registers per thread at launch of a block that has a multiprocessor alone, before redistribution by
-    ``setmaxnreg``.
+    """Registers per thread at launch of a block of ``threads`` that has a multiprocessor alone, before redistribution
+    by ``setmaxnreg``: a multiple of 8, at most 248.
     """
     return min(255, MOST_REGISTERS // threads) // 8 * 8
 
 
 def tile_store_named(name: str) -> Intrin | None:
-    """The TMA store called ``name``, such as "tma.store.bfloat16.64x64"; None if ``name`` is no such name."""
+    """The TMA store called ``name``, such as "tma.store.bfloat16.64x64"; None for other names, more than 256 rows or
+    columns, or rows that are no multiple of 16 bytes.
+    """
     found = _STORE.fullmatch(name)
     if found is None or found[1] not in DTYPES:
         return None
@@ -65,7 +67,8 @@ def tile_store_named(name: str) -> Intrin | None:
 
 
 def wgmma_named(name: str) -> Intrin | None:
-    """The product called ``name``, such as "wgmma.m64n256k16.bf16.nt"; None if ``name`` is no such name.
+    """The product called ``name``, such as "wgmma.m64n256k16.bf16.nt"; None for other names, and for shapes, types or
+    orders that the hardware has not.
 
     The last letters say how a and b are stored: a "n" as (m, k), b "t" as (n, k), as in a BLAS call; only 16-bit types
     may have the other orders. With "m4x16" in place of "m64", rows are pixels of an image, four rows of sixteen. With

@@ -36,7 +36,8 @@ def known() -> dict[str, Intrin]:
 
 
 def intrinsic(name: str | Intrin) -> Intrin:
-    """The instruction called ``name``; an Intrin is returned if it is registered, so that traces can be replayed.
+    """The instruction called ``name``; an Intrin is returned if it is registered, so that traces can be replayed. Names
+    of wgmma and TMA stores (``hopper``) are made and registered on first use.
 
     Raises ScheduleError ``tensorize.unknown``.
     """

@@ -216,14 +216,14 @@ def constant_extent(loop: Loop, code: str) -> int:
 
 
 def need_constant(stage: Stage) -> None:
-    """Raise ``dim.constant`` if an axis of ``stage`` has an extent known only at launch."""
+    """Raise ScheduleError ``dim.constant`` if an axis of ``stage`` has an extent known only at launch."""
     for it in stage.iters:
         if dims_in(it.extent):
             raise ScheduleError(no_constant(it.extent).problems)
 
 
 def need_serial(loop: Loop, primitive: str) -> None:
-    """Raise ScheduleError unless ``loop`` is a plain serial loop."""
+    """Raise ScheduleError ``<primitive>.serial`` unless ``loop`` is serial: not unrolled, vectorized or bound."""
     if loop.kind is not Kind.SERIAL:
         message = f"loop {loop.var.name} is already {_done(loop.kind)}"
         raise ScheduleError(Problem(f"{primitive}.serial", message, at=caret(loop), hint=_instead(loop, primitive)))
@@ -246,8 +246,8 @@ def _instead(loop: Loop, primitive: str) -> str:
 
 
 def need_room(index: Index, loop: Loop, primitive: str) -> None:
-    """Raise ScheduleError if ``loop`` is, or is inside, a vectorized loop or one distributed to a block's threads: no
-    further stage can be inserted there.
+    """Raise ScheduleError ``<primitive>.room`` if ``loop`` is, or is inside, a vectorized loop or one distributed to a
+    block's threads: no further stage can be inserted there.
     """
     for x in [*index.above(loop), loop]:
         if x.kind in (Kind.COOPERATIVE, Kind.VECTOR):
@@ -344,8 +344,8 @@ def caret(loop: Loop | Stage, show: int = 3) -> str:
 
 
 def lookup(what: str, name: str, table: Mapping[str, T], gone: Mapping[str, str]) -> T:
-    """The loop or stage ``name`` of ``table``; else raises an error with the name's fate (``gone``) and
-    existing names.
+    """``table[name]``, a loop, stage or tensor by ``what``. Raises ScheduleError: ``<what>.gone`` with the name's fate
+    from ``gone``, else ``<what>.unknown`` with the nearest name and the first 12 of ``table``.
     """
     if name in table:
         return table[name]

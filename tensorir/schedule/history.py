@@ -137,8 +137,8 @@ class History(Handle, Scheduled[H], Shown):
 
     @property
     def inexact_by(self) -> float | None:
-        """Error of ``outputs`` against the definition even in exact arithmetic, relative to the largest result; None if
-        exact.
+        """Error of ``outputs`` against the definition even in exact arithmetic, relative to the largest result. None if
+        all algorithms (``redeclare``) are exact; else ``allowed_error``: None unless an algorithm or the user set it.
         """
         return None if self._versions[-1].declared.exact else self.allowed_error
 
@@ -171,14 +171,18 @@ class History(Handle, Scheduled[H], Shown):
         self._versions, self._steps = list(other._versions), list(other._steps)
 
     def undo(self, n: int = 1) -> Self:
-        """Take back the last ``n`` calls."""
+        """Take back the last ``n`` steps, in place, and return the schedule; ScheduleError ``undo.count`` if there are
+        fewer.
+        """
         if not 0 <= need_int("n", n, error=ScheduleError) <= len(self._steps):
             raise ScheduleError(Problem("undo.count", f"cannot undo {n} of {len(self._steps)} steps"))
         self._back_to(len(self._steps) - n)
         return self
 
     def at(self, step: int) -> Self:
-        """A copy as of after ``step`` calls."""
+        """A copy of the schedule as it was after its first ``step`` steps; ScheduleError ``undo.count`` if there are
+        fewer.
+        """
         return self.fork().undo(len(self._steps) - need_int("step", step, error=ScheduleError))
 
     def _back_to(self, steps: int) -> None:
@@ -196,7 +200,7 @@ class History(Handle, Scheduled[H], Shown):
 
     @contextlib.contextmanager
     def because(self, why: str) -> Iterator[None]:
-        """Context manager that attaches reason ``why`` to the steps inside, shown in the trace."""
+        """Context manager that attaches reason ``why``, as one line, to the steps inside: a comment in traces."""
         before, self._why = self._why, " ".join(need_text("why", why, ScheduleError).split())
         try:
             yield
@@ -270,7 +274,9 @@ class History(Handle, Scheduled[H], Shown):
         return lookup("loop", name, loops, gone)
 
     def _axis_of(self, stage: str, axis: Any) -> str:
-        """Full loop name of a stage's axis, given ``i``, ``i.0``, a full name or a handle."""
+        """Full loop name of a stage's axis, given ``i``, ``i.0``, a full name or a handle; ``<stage>.<axis>`` for names
+        that no loop has.
+        """
         if not isinstance(axis, str):
             raise wrong("axis", axis, "an axis by name or handle", ScheduleError)
         own, loops = f"{stage}.{axis}", self.index.loops
@@ -304,7 +310,7 @@ class History(Handle, Scheduled[H], Shown):
 
 
 def full_name(loop: Loop, name: str) -> str:
-    """Full name ``<stage>.<name>``, with the stage of ``loop``."""
+    """``<stage>.<name>`` with the stage of ``loop``; a name with a dot is returned as it is."""
     return name if "." in name else f"{loop.var.name.split('.')[0]}.{name}"
 
 

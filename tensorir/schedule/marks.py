@@ -18,7 +18,11 @@ T = TypeVar("T")
 
 
 def split_marks(loop: Loop, new: Sequence[Loop], even: bool = True) -> list[Loop]:
-    """Return the loops ``new`` of a split with the marks of ``loop`` transferred; raises if no loop can take one."""
+    """Return the loops ``new`` of a split with the marks of ``loop`` transferred. Raises ScheduleError
+    ``<primitive that made the mark>.lost`` if no loop can take one.
+
+    even: False if iterations of the outer loop may have different lengths or overlap (tails "balanced", "shift")
+    """
     made = list(new)
     for sort in MARKS:
         if m := sort.of(loop):
@@ -27,7 +31,9 @@ def split_marks(loop: Loop, new: Sequence[Loop], even: bool = True) -> list[Loop
 
 
 def fused_marks(loops: Sequence[Loop], fused: Loop) -> Loop:
-    """Return ``fused`` with the marks of ``loops`` transferred; raises if it cannot take one."""
+    """Return ``fused`` with the marks of ``loops`` transferred. Raises ScheduleError
+    ``<primitive that made the mark>.lost`` if it cannot take one.
+    """
     for sort in MARKS:
         fused = _placed(sort, "fuse", functools.partial(sort.fuse, loops, fused))
     return fused

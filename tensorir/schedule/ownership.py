@@ -150,7 +150,9 @@ def _problems(index: Index, known: dict[Stage, Touched], top: Stmt, outside: Abs
 
 
 def _narrowest(index: Index, writers: Sequence[Stage], readers: Sequence[Stage]) -> Scope:
-    """The scope that lowering will choose for an "auto" buffer of one kernel."""
+    """The scope that lowering will choose for an "auto" buffer of one kernel: registers, shared memory if a thread loop
+    separates writers and readers, AUTO if a block loop does.
+    """
     paths = [index.paths[s] for s in (*writers, *readers)]
     common = sum(len({id(n) for n in level}) == 1 for level in zip(*paths, strict=False))
     levels = {n.kind.level for p in paths for n in p[common:] if isinstance(n, Loop)}

@@ -142,8 +142,8 @@ def footprint(index: Index, accesses: Iterable[tuple[Stage, tuple[Expr, ...]]], 
 
 
 def where_gathered(readers: Sequence[Stage], sides: Iterable[Side]) -> list[Expr]:
-    """Guards common to all readers on the axes of a loaded index that locates a box: only where they hold does the box
-    exist.
+    """Guards and launch-time ends common to all readers on the axes of a loaded index that locates a box: only where
+    they hold does the box exist. [] if no box is located by a loaded index.
     """
     gathers = [x for side in sides for term in side.first.terms for x in find(term, Load)]
     axes = {v for x in gathers for v in find(x, Var)}
@@ -185,7 +185,11 @@ def place_at_root(program: Program, nest_: Stmt, before: Iterable[Stage] = (), a
 
 
 def box_nest(stage: Stage, sides: Iterable[Side], names: Iterable[str], kind: Kind = Kind.SERIAL) -> Stmt:
-    """``stage`` in a new loop nest over the box ``sides`` of its spatial axes and the whole of its other axes."""
+    """``stage``, without its guards, in a new loop nest over the box ``sides`` of its spatial axes and the whole of its
+    other axes.
+
+    names: of the loops, one per axis;  kind: of the loops over spatial axes; others are serial
+    """
     loops: list[Loop] = []
     binds: list[Expr] = []
     boxes = iter(sides)
@@ -211,7 +215,8 @@ def shared_out(nest_: Stmt, as_in: Stmt) -> Stmt:
 
 
 def own_nest(index: Index, stage: Stage, primitive: str, tails: bool = False, dealt: bool = True) -> Stmt:
-    """The nest that contains only ``stage``; raises ScheduleError if it has been scheduled or shares loops.
+    """The nest of ``stage`` as it was declared, by its outermost loop; ``stage`` itself without loops. Other stages may
+    be in it: callers check. Raises ScheduleError ``<primitive>.scheduled`` if its loops were split, fused or bound.
 
     tails: it may have guards expressible in its axes (``tails_of``)
     dealt: its iterations may be distributed to the block's threads
@@ -260,7 +265,8 @@ def _walks(index: Index, stage: Stage) -> dict[Loop, Var]:
 
 
 def tails_of(index: Index, stage: Stage, top: Stmt) -> tuple[Expr, ...] | None:
-    """Guards of a stage in terms of its axes and the loops outside its nest ``top``; None if impossible.
+    """Guards of a stage in terms of its axes and the loops outside its nest ``top``; () if it has none, None if
+    impossible.
 
     They come from ``rfactor`` (the last partial results have fewer terms) or from placing a stage twice
     (``compute_at``).

@@ -82,7 +82,9 @@ class AxisMethods(Scheduled[H]):
 
 
 def of_stage(method: Callable[Concatenate[StageRef, Any, P], R]) -> Callable[Concatenate[StageRef, P], R]:
-    """Turn a primitive that takes a stage first into a method of the stage's handle."""
+    """``method(schedule, stage, …)``, a primitive that takes a stage first   ->   ``called(handle, …)`` on a handle of
+    that stage.
+    """
 
     def called(self: StageRef, /, *args: P.args, **kwargs: P.kwargs) -> R:
         return method(self, self.name, *args, **kwargs)
@@ -139,11 +141,13 @@ class StageRef(Handle, AxisMethods["StageRef"], Shown):
 
     @property
     def axes(self) -> tuple[AxisRef, ...]:
-        """Names of the loops around the stage, outermost first."""
+        """Names of the loops around the stage, outermost first, without those that an instruction performs."""
         return self.schedule.loops(self.name)
 
     def axis(self, axis: object) -> str:
-        """Full name ("C.i.0") of one of the stage's loops, given ``i``, ``i.0``, a full name or a handle."""
+        """Full name ("C.i.0") of one of the stage's loops, given ``i``, ``i.0``, a full name or a handle; names that no
+        loop has are not refused here.
+        """
         return self.schedule._axis_of(self.name, axis)
 
 
@@ -214,13 +218,17 @@ class BaseSchedule(AxisMethods[StageRef], History[StageRef]):
         return tuple(self._handle(s.name) for s in stages_writing(self.program.body, self._buffer(tensor)))
 
     def diff(self, other: BaseSchedule) -> Text:
-        """The trees of two schedules as a unified diff."""
+        """Unified diff from the tree of ``other`` to this one; empty if they are equal."""
         if not isinstance(other, BaseSchedule):
             raise wrong("other", other, "a Schedule", ScheduleError)
         return difference(str(other), str(self))
 
     def replay(self, trace: Trace | str) -> Self:
-        """Apply every step of ``trace`` (a Trace or its JSON) to this schedule."""
+        """Apply every step of ``trace`` (a Trace or its JSON) to this schedule and return it; if one is refused, those
+        before it stay applied.
+
+        Raises ScheduleError: ``trace.malformed``, ``trace.unknown-primitive``, and what the steps raise.
+        """
         if not isinstance(trace, Trace | str):
             raise wrong("trace", trace, "the trace of a Schedule, or its JSON", ScheduleError)
         for step in read_trace(trace if isinstance(trace, str) else trace.to_json()):

@@ -78,7 +78,9 @@ def heading(why: str | None) -> str:
 
 
 def read_trace(text: str) -> Iterator[Step]:
-    """Steps of a JSON trace, never executed; raises ScheduleError ``trace.malformed`` for anything else."""
+    """Iterator over the steps of a JSON trace, which are not applied. Raises ScheduleError ``trace.malformed``: at once
+    for text that is no JSON, during iteration for other steps.
+    """
     try:
         steps = json.loads(text)
     except (ValueError, RecursionError) as e:
@@ -87,8 +89,9 @@ def read_trace(text: str) -> Iterator[Step]:
 
 
 def read_steps(steps: object) -> Iterator[Step]:
-    """Yield the steps of a parsed JSON trace; raises ScheduleError ``trace.malformed`` for anything but a list of valid
-    steps.
+    """Yield the steps of a parsed JSON trace; a step without a reason has that of the step before. Names of primitives
+    and arguments are not checked. Raises ScheduleError ``trace.malformed`` for other values than lists, and at the
+    first step of another form.
     """
     if not isinstance(steps, list):
         raise ScheduleError(Problem("trace.malformed", "a trace is a JSON list of steps"))

@@ -56,7 +56,9 @@ def phases() -> tuple[str, ...]:
 
 @cache
 def of_phase(phase: str) -> dict[str, Entry]:
-    """{code: explanation} of codes that begin with ``phase``. Raises ValueError for malformed entries of its file."""
+    """{code: explanation} of codes whose first part is ``phase``. Raises ValueError for malformed entries of its file,
+    FileNotFoundError for an unknown phase.
+    """
     entries = {}
     for part in _HEADING.split((FOLDER / f"{phase}.md").read_text(encoding="utf-8"))[1:]:
         found = _ENTRY.fullmatch(part)

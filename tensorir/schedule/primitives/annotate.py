@@ -21,7 +21,8 @@ KEYS = {"unroll": "a power of two: the factor by which the device compiler shall
 def annotate(self: S, axis: Name, key: str, value: object) -> S:
     """Give the device compiler a hint about a loop; meaning and legality do not change.
 
-    "unroll": a power of two, the factor by which it shall unroll the loop
+    "unroll": a power of two, the factor by which it shall unroll the loop; at most the loop's iterations are kept
+    Raises ScheduleError: ``annotate.known-key``, ``annotate.value``, ``annotate.serial``.
     """
     loop = self._loop(axis)
     need_text("key", key, ScheduleError)

@@ -22,9 +22,10 @@ MOST_ALIGN = 64
 def assume(self: S, tensor: Name, align: int | None = None, low: int | None = None, high: int | None = None) -> S:
     """Promise facts about an argument, on which the emitted code then relies.
 
-    align: bytes of which its address is a multiple. Each launch checks that: a part of a device buffer that starts
-           elsewhere is refused (``launch.alignment``; the buffer itself is taken to start where the runtime puts
-           its own), a host array is worked on in an aligned copy (``tir.empty`` makes host arrays that need none)
+    align: bytes of which its address is a multiple, a power of two up to 64. Each launch checks that: a part of a
+           device buffer that starts elsewhere is refused (``launch.alignment``; the buffer itself is taken to start
+           where the runtime puts its own), a host array is worked on in an aligned copy (``tir.empty`` makes host
+           arrays that need none)
     low, high: ``low <= element < high`` for every element of an index tensor. **Nobody checks it**, since looking
            at all indices is what it saves: the scan of each launch (``launch.index-range``), also in exported
            loaders, where these bounds say that all indices exist. With wrong ones a kernel reads anywhere

@@ -16,7 +16,8 @@ DTYPES = ("float32", "int32", "uint32")
 
 @primitive("Reductions", moves=True)
 def atomic(self: S, stage: Name) -> S:
-    """Let a sum add its terms by atomic operations, so that loops of its reduction may be bound to blocks and threads.
+    """Let a sum add its terms by atomic operations, so that loops of its reduction may be bound to blocks and threads;
+    float32, int32 and uint32 only.
 
     The sum starts in a kernel of its own (``decompose_reduction`` at its outermost loop), and nothing else in its
     kernel may touch the result. Terms are added in any order: sums of floats differ in their last bits from one launch

@@ -31,7 +31,8 @@ from tensorir.target import Target
 
 @primitive("Loops", moves=True)
 def bind(self: S, axis: Name, to: str) -> S:
-    """Bind a loop to a block axis (CUDA blockIdx, OpenCL get_group_id) or a thread axis.
+    """Bind a loop to a block axis (CUDA blockIdx, OpenCL get_group_id), "block.x", "block.y" or "block.z", or a thread
+    axis, "thread.x", "thread.y" or "thread.z".
 
     "warp.x" and "warp.y" hand the iterations to whole warps (CUDA): each does its iteration with its 32 threads
     together, by instructions of warps or by distributing elements that such instructions hold; "warpgroup" to four
@@ -43,6 +44,9 @@ def bind(self: S, axis: Name, to: str) -> S:
     "threads" distributes the iterations to all threads that the block has, whatever axes these are on: thread t takes
     iterations t, t + threads, t + 2 * threads … (as ``stage_in`` does with copies into shared memory). What is inside
     may use registers of its own; what others read of it has to be in shared or global memory
+
+    Loops over terms of reductions and scans are refused, unless the stage is ``atomic``: ``reduce_across`` and
+    ``rfactor`` combine partial results. Raises ScheduleError, codes of ``bind`` and ``scope``.
     """
     loop, history = self._loop(axis), self._history
     need_text("to", to, ScheduleError)
@@ -74,7 +78,9 @@ def _bind(program: Program, loop: Loop, axis: str, target: Target) -> Rewrite:
 
 
 def bound(program: Program, loop: Loop, kind: Kind, target: Target) -> Rewrite:
-    """``program`` with ``loop`` bound to axis ``kind``; raises if the kernel or the target forbids it."""
+    """Rewrite to ``program`` with ``loop`` bound to axis ``kind``; raises ScheduleError, codes of ``bind`` or
+    ``scope.overlap``, if the kernel or the target forbids it.
+    """
     extent = constant_extent(loop, "bind.symbolic-extent")
     index = index_of(program)
     if kind is Kind.VTHREAD:

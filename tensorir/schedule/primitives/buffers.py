@@ -28,7 +28,8 @@ def set_scope(self: S, tensor: Name, scope: str) -> S:
     """Keep an intermediate tensor in "shared", "register" or "global" memory ("auto": the narrowest that works).
 
     "warp" is the registers of a warp: one copy for its 32 threads, each of which holds the elements that the
-    instructions on it assign to it
+    instructions on it assign to it. Raises ScheduleError: ``set-scope.own-buffer`` for inputs, outputs and constants,
+    ``scope.unknown``, and other codes of ``scope`` where a reader could not see the memory.
     """
     buffer = self._history._buffer(tensor)
     need_text("scope", scope, ScheduleError)

@@ -162,7 +162,9 @@ def _apart(x: _Access, y: _Access, swap: dict[Var, Var], v: Var, w: Var, arith: 
 
 
 def _witness(x: _Access, y: _Access, first: Loop, last: Loop, index: Index) -> str:
-    """An example of two iterations that access one element, as text; "" if none is found quickly."""
+    """Text to append to an error: two different iterations that access one element, of up to 4,096 points per access,
+    or the statement that none was found.
+    """
     cells: dict[tuple[int, ...], int] = {}
     for where, loop in ((x.index, first), (y.index, last)):
         axes = list(dict.fromkeys([loop.var, *(v for i in where for v in find(i, Var))]))

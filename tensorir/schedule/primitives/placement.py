@@ -180,7 +180,11 @@ def _within(index: Index, stage: Stage, top: Stmt, loop: Loop, boxes: list[Side]
 
 @primitive("Where a stage runs", moves=True)
 def reverse_compute_at(self: S, stage: Name, producer: Name, axis: Name | None = None) -> S:
-    """Move a consumer after its producer inside a loop: each iteration consumes the tile just made."""
+    """Move a consumer after its producer inside a loop: each iteration consumes the tile just made.
+
+    The consumer must read it element by element and reduce nothing; the tile must be complete, so the loop is outside
+    all reduction loops of the producer. Raises ScheduleError, codes of ``reverse-compute-at``.
+    """
     history = self._history
     found, loop = history._stage(stage), history._loop_of(producer, axis)
     history._apply("reverse_compute_at", (found, loop), {}, lambda p: _reverse_compute_at(p, found, loop))
@@ -342,7 +346,11 @@ class _Guarded(Rewriter):
 
 @primitive("Where a stage runs", word="inline")
 def compute_inline(self: S, stage: Name) -> S:
-    """Put the producer's expression where it is read; the producer and its buffer vanish."""
+    """Put the producer's expression where it is read; the producer and its buffer vanish.
+
+    Refused for outputs, reductions, and stages that are scheduled, write several buffers or at computed indices
+    (ScheduleError, codes ``inline.*``).
+    """
     found = self._history._stage(stage)
     self._history._apply("compute_inline", (found,), {}, lambda p: _compute_inline(p, found))
     return self

@@ -28,7 +28,7 @@ def prefetch(self: S, tensor: Name, at: Name, ahead: Name | None = None, distanc
     """On CPUs, ask in each iteration of ``at`` for the cache lines of ``tensor`` that it will read when ``ahead`` is
     ``distance`` iterations further on.
 
-    at:    a loop whose iterations read a box of at most ``MOST_LINES`` cache lines
+    at:    a loop whose iterations read a box of at most 8 cache lines, of 64 bytes
     ahead: ``at`` (None) or a loop around it
     The stage ``<buffer>.fetch`` stands first in the loop; meaning and legality do not change. The hardware prefetches
     along one page; this is for what jumps, such as the panel of weights that comes next (Mowry, Lam and

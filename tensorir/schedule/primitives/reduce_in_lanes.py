@@ -30,13 +30,14 @@ def reduce_in_lanes(self: Scheduled[H], stage: Name, axis: Name, lanes: int, vec
           for k in n/16: P[0:16] += X[i, k*16 : k*16 + 16]    # two vectors
           Q[0:8] = P[0:8] + P[8:16];  R[0:4] = Q[0:4] + Q[4:8];  S[i] = R[0] + R[1] + R[2] + R[3]
 
-    axis:    loop over the terms, the innermost one of the reduction;  lanes: 2, 4, 8 or 16
+    axis:    loop over the terms, the innermost one of the reduction;  lanes, joined: 2, 4, 8 or 16
     vectors: of partial results, so that a sum need not wait for the one before
     at:      a loop of what reads the result, in which all this is computed, the result in registers; without it the
              partial results are computed where the result is, a cell at a time
 
-    Of constant extents the last terms, where they are no whole step, have a body of their own. It is ``rfactor``,
-    ``compute_at``, ``split``, ``vectorize`` and others, which refuse what they would alone.
+    With constant extents, terms past the last whole step have a separate body (``partition``). Composed of ``rfactor``,
+    ``compute_at``, ``split``, ``vectorize`` and others; raises their errors, and ScheduleError
+    ``reduce-in-lanes.lanes``, ``reduce-in-lanes.one-cell``.
     """
     history = self._history
     found, term = history._stage(stage), history._loop_of(stage, axis)

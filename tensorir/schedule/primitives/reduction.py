@@ -119,8 +119,10 @@ def _plain(x: Loop) -> Kind:
 def rfactor(self: Scheduled[H], stage: Name, axis: Name) -> H:
     """Split a reduction into partial results per iteration of ``axis`` and their reduction; returns the former.
 
-    The partial stage ``<stage>.rf`` keeps the scheduled loops, ``axis`` now spatial; the stage itself becomes the
-    reduction of the partial results, in a fresh nest after it.
+    axis: a loop over terms alone, such as a part of a split reduce axis
+    The partial stage ``<stage>.rf`` keeps the scheduled loops, ``axis`` now spatial; its results ``<buffer>_rf`` have
+    ``axis`` as their first dimension. The stage itself becomes their reduction, in a fresh nest after it.
+    Raises ScheduleError, codes of ``rfactor``.
     """
     history = self._history
     found, loop = history._stage(stage), history._loop_of(stage, axis)

@@ -22,7 +22,9 @@ def made_up(term: Expr, identity: Const, axes: Collection[Var], packed: Collecti
 
 
 def at_zero(e: Expr, zeros: set[Buffer]) -> object:
-    """Value of ``e`` in exact arithmetic if loads from ``zeros`` give 0; None if it depends on other loads."""
+    """Value of ``e`` in exact arithmetic if loads from ``zeros`` give 0; None if unknown: it depends on other loads or
+    on variables, has other operations than +, -, *, casts and selects, or wraps around.
+    """
     if isinstance(e, Load):
         return 0 if e.buffer in zeros else None
     if isinstance(e, Const):

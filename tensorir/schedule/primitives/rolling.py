@@ -98,7 +98,7 @@ class _Online:
         return Buffer(name, self.buffer.shape, dtype or self.buffer.dtype, Scope.AUTO)
 
     def rewrite(self) -> Rewrite:
-        """The program after the online update, with names of new and removed loops."""
+        """Rewrite to the program after the online update; its only new name is that of stage ``m``."""
         plan, read = self.plan, {self.buffer: self.ref}
         reductions = (self.m, *(t.stage for t in plan.targets))
         pieces = self._inside(read)

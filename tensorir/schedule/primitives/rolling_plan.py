@@ -59,6 +59,7 @@ class RollingPlan:
     """Plan of ``rolling``: reductions ``targets`` are updated online in loop ``at``, by the running values of reduction
     ``m``.
 
+    leader:  the target whose nest contains ``at``
     through: intermediate stages, in order, that compute values read by targets from m
     cells:   box of m's dimensions in one iteration of ``at``;  piece: box of its reduced axes
     """
@@ -74,7 +75,7 @@ class RollingPlan:
 
 
 def plan_of(program: Program, m: Stage, into: Sequence[Stage], at: Loop) -> RollingPlan:
-    """Return the plan of ``s.rolling``, or refuse it."""
+    """Return the plan of ``s.rolling``; raises ScheduleError, codes of ``rolling``, if it is not legal."""
     index = index_of(program)
     for s in (m, *into):
         _need_reduction(index, s)
@@ -300,5 +301,5 @@ def identity_of(stage: Stage) -> Const:
 
 
 def own_statement(index: Index, stage: Stage) -> Stmt:
-    """The top-level nest that contains only ``stage``."""
+    """The nest of ``stage`` as it was declared; raises ScheduleError ``rolling.scheduled`` if it has been scheduled."""
     return own_nest(index, stage, "rolling", dealt=False)

@@ -14,7 +14,9 @@ from tensorir.schedule.rewrite import InPlace
 
 
 def scan_read(program: Program, stage: Stage) -> Stage | None:
-    """The last scan whose results ``stage`` reads; None if it reads none or does more than store."""
+    """The last scan whose results ``stage`` reads; None if it reads none or does more than store. Raises ScheduleError
+    ``reverse-inline.other-readers`` if others need these results too.
+    """
     if not _stores(stage) or stage.init is not None or any(it.axis is not Axis.SPATIAL for it in stage.iters):
         return None
     read = set(reads(stage.body))

@@ -28,7 +28,8 @@ def specialize(self: S, axis: Name, cond: str) -> S:
 
     cond: of the loop and those around it, and of elements of inputs: "C.i.0 < 3", "mask[C.i.0] == 0". In its version it
           is known: guards, selects and conditions that follow from it vanish. The tree keeps one body with a mark;
-          lowering writes both. A further condition on the same loop makes versions of both
+          lowering writes both. A further condition on the same loop makes versions of both, up to 16 in all
+    Raises ScheduleError, codes of ``specialize``; later primitives may raise them too.
     """
     loop = self._loop(axis)
     need_text("cond", cond, ScheduleError)

@@ -60,7 +60,7 @@ def stage_in(self: Scheduled[H], tensor: Name, at: Name = "root", scope: str = "
              layout: str | None = None, via: str = "threads") -> H:  # fmt: skip
     """Copy what one iteration of ``at`` reads of ``tensor``, and read the copy there; returns the copying stage.
 
-    at:     a loop, or None for the root (a kernel of its own that copies everything)
+    at:     a loop, or "root" (a kernel of its own that copies everything, scope="global" only)
     scope:  "shared" (distributed to the threads of the block unless cooperative=False), "register", "warp" (registers
             of a warp, in the order that its instructions want) or "global"
     vector: lanes of the copy along the last dimension; 1 as None for one element at a time
@@ -238,9 +238,10 @@ def stage_out(self: Scheduled[H], stage: Name, at: Name = "root", scope: str = "
     """Let a stage compute into a copy, written out once per iteration of ``at``; returns the copying stage.
 
     The computing stage keeps its name and loops; the copying one is called ``<stage>.out``.
-    at:     a loop around the stage, or None for the root (a nest of its own). Inside a loop of the stage's reduction
+    at:     a loop around the stage, or "root" (a nest of its own). Inside a loop of the stage's reduction
             the copy is opened again: ``<stage>.init`` starts it from the initial value in the first piece of the
             reduction and from what the piece before wrote out in all others
+    scope:  memory of the copy: "register", "shared", "warp" or "global"
     layout: where the copy keeps what, as an index map (see ``buffers.layout``)
     via:    "threads", or "tma": a copy in shared memory leaves in whole tiles, asynchronously (sm_90)
     vector: lanes along the last dimension with which all threads of the block write a copy in shared memory out

@@ -29,7 +29,10 @@ from tensorir.target import Target
 def tensorize(self: S, axis: Name, intrin: str | Intrin) -> S:
     """Perform the nest from ``axis`` inward by a hardware instruction; refused unless the meanings are equal.
 
-    A reduction is initialised before the nest as always, by plain loops.
+    axis:   outermost of serial loops of constant extents around one stage
+    intrin: name of an instruction ("mma.m16n8k16.f16.nt"), or a registered Intrin
+    A reduction is initialised before the nest as always, by plain loops. The loops cannot be scheduled afterwards.
+    Raises ScheduleError, codes of ``tensorize``; later primitives may raise ``tensorize.last``.
     """
     loop, history = self._loop(axis), self._history
     made = intrinsic(intrin)
