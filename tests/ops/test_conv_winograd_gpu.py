@@ -10,8 +10,10 @@ import pytest
 
 import tensorir as tir
 from tensorir.algorithms import winograd
+from tensorir.automatic.rules.winograd_gpu import WinogradTile
 from tensorir.check.emulate import emulate
 from tensorir.check.equivalence import compare
+from tensorir.engines.problems import Conv
 from tensorir.interp.numbers import Field
 from tensorir.interp.reference import random_arguments
 
@@ -169,3 +171,14 @@ def test_weights_are_transformed_once_where_prepacked():
 def test_any_image_has_a_space(layout, extent):
     found = space(work(layout=layout, h=extent, w=150 - extent, c=9))
     assert found.index(found.default) >= 0
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_an_image_of_any_size_has_a_start(layout):
+    """60 x 60 tiles, of 240 x 240 pixels, had parts of 20, 30 or 60 rows and columns alone: too many for a block."""
+    target = tir.Target.parse(AMPERE)
+    for n in range(4, 800, 4):
+        shape = Conv(n=1, c=8, h=n, w=n, p=n, q=n, k=8, r=3, s=3, pad=1, layout=layout)
+        found = WinogradTile.start(shape, target)
+        assert found is not None and found["th"] * found["tw"] <= 256, n
+    assert {"gpu_winograd", "gpu_tile_warp"} <= {*work(h=240, w=240, layout=layout).templates}

@@ -131,6 +131,14 @@ def _parts(extent: int, most: int) -> list[int]:
     return found if near == [1] else near
 
 
+def _patches(rows: int, columns: int, most: int) -> tuple[list[int], list[int]]:
+    """Rows and columns of a block's tiles: ``_parts`` of both, of which some are at most ``THREADS`` together."""
+    high, wide = _parts(rows, most), _parts(columns, most)
+    if high[0] * wide[0] > THREADS:  # as of 60 x 60: 20, 30 and 60
+        high, wide = (_parts(n, math.isqrt(THREADS)) for n in (rows, columns))
+    return high, wide
+
+
 class WinogradTile(ConvTile):
     """Winograd in separate kernels: filter transform, image transform, products, output transform with epilogue.
 
@@ -256,7 +264,8 @@ class WinogradTile(ConvTile):
     @classmethod
     def knobs(cls, p: Conv, target: Target) -> Knobs:
         sizes, most = cls.sizes(p), PATCH[p.nchw]
-        rows, columns = (sorted({n for m in sizes for n in _parts(tiles(p, m)[d], most)}) for d in (0, 1))
+        patches = [_patches(*tiles(p, m), most) for m in sizes]
+        rows, columns = (sorted({n for patch in patches for n in patch[d]}) for d in (0, 1))
         lanes = [1] if p.nchw else [n for n in (2, 4, 1) if p.c % n == 0 and p.k % n == 0]
         alone = {"splits": [1], "atomic": [0], "rest": [0]}  # there are as many products as places of a tile
         engine = cls.engine(p).knobs(products(p, sizes[0]), target)
@@ -268,7 +277,8 @@ class WinogradTile(ConvTile):
         inner = {**(cls.engine(p).start(products(p, m), target) or {}), "splits": 1, "atomic": 0}
         every = itertools.product(knobs["tw"], knobs["th"], knobs["vec"])
         tried = (cls({"m": m, "tw": tw, "th": th, "vec": vec, **inner}, p, target) for tw, th, vec in every)
-        return min((t for t in tried if t.whole() and t.roomy()), key=lambda t: t.idle).config
+        found = min((t for t in tried if t.whole() and t.roomy()), key=lambda t: t.idle, default=None)
+        return found and found.config
 
     @property
     def idle(self) -> tuple[bool, float, int]:
