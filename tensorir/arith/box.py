@@ -95,8 +95,10 @@ def _mixed(atom: Expr, c: int, arith: Arith, moving: Mapping[Var, Interval]) -> 
     return Side(first.times(c), c * steps + 1)
 
 
-def union(sides: Iterable[Side | None], arith: Arith) -> Side | None:
-    """The smallest interval that contains all ``sides``, if their starts differ by constants; else None."""
+def union(sides: Iterable[Side | None]) -> Side | None:
+    """The smallest interval that contains all ``sides``; None if starts differ by more than constants, one is None, or
+    there are none.
+    """
     out: Side | None = None
     for s in sides:
         if s is None:

@@ -26,7 +26,8 @@ GUARD = "TIR_EMULATED"
 def instruction_lines(call: IntrinCall, expr: Expressions) -> list[str]:
     """Lines of one call of a hardware instruction; the fields of its template are documented in ``intrin/intrin.py``.
 
-    Raises LoweringError if the instruction has no text for the language, or cannot address its operands.
+    Raises LoweringError: ``codegen.intrinsic`` if it has no text for the language, ``codegen.intrinsic-stride`` and
+    ``codegen.intrinsic-alignment`` if it cannot address its operands. Records helpers and alignments in ``expr``.
     """
     intrin = call.intrin
     text = intrin.text_for(expr.target)
@@ -45,7 +46,7 @@ def instruction_lines(call: IntrinCall, expr: Expressions) -> list[str]:
         _check(call, tile, region, expr, wanted)
         for name in wanted & {tile.name, *(f"{tile.name}_{f}" for f in FIELDS)}:
             if tile.name in (*intrin.maps, *intrin.descriptors):
-                values[name] = _told(name.removeprefix(tile.name), tile, region, call, expr)
+                values[name] = _told(name.removeprefix(tile.name), region, call, expr)
                 continue
             values[name] = _field(name.removeprefix(tile.name), tile, region, expr, const=tile not in intrin.outputs)
     if "barrier" in wanted:
@@ -73,7 +74,7 @@ def _field(kind: str, tile: Buffer, r: Region, expr: Expressions, *, const: bool
     return expr.address(expr.names.buffer(r.buffer), first)
 
 
-def _told(kind: str, tile: Buffer, r: Region, call: IntrinCall, expr: Expressions) -> str:
+def _told(kind: str, r: Region, call: IntrinCall, expr: Expressions) -> str:
     """Text that replaces the template field ``kind`` of an operand passed as a whole tile: tensor map, coordinates in
     it, or shared-memory descriptor.
     """
@@ -121,7 +122,7 @@ def rounded_tiles(body: Stmt) -> frozenset[Buffer]:
 
 
 def tensor_maps(body: Stmt, names: Names, rounded: Set[Buffer] = frozenset()) -> dict[MapKey, TensorMap]:
-    """{key (``map_key``): tensor map} for the tile copies of a kernel, one per distinct key.
+    """{key (``map_key``): tensor map} for the tile copies of a kernel, one per distinct key; claims their names.
 
     A tile of N elements with step s needs a box of N * s elements (CUDA driver API, cuTensorMapEncodeTiled).
     """

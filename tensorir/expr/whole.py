@@ -314,15 +314,11 @@ def matmul(a: object, b: Any) -> Tensor:
         lead, own = i[: len(batch)], list(i[len(batch) :])
         left: Index = (k,) if row else (own.pop(0), k)
         right: Index = (k,) if column else (k, own.pop(0))
-        x, y = _read(a, (*lead[len(batch) - max(0, a.ndim - 2) :], *left)), _read_inner(b, lead, right, k)
+        x, y = (_read(t, (*lead[len(batch) - max(0, t.ndim - 2) :], *at)) for t, at in ((a, left), (b, right)))
         return reducers.sum(x * y, axis=k)
 
     names = _names([], len(batch) + len(m) + len(n))
     return compute((*batch, *m, *n), value, name="matmul", axes=["z" + x if x == "k" else x for x in names])
-
-
-def _read_inner(b: Tensor, lead: Index, right: Index, k: Expr) -> Expr:
-    return _read(b, (*lead[len(lead) - max(0, b.ndim - 2) :], *right))
 
 
 def dot(a: object, b: object) -> Any:

@@ -294,19 +294,15 @@ class _Operand:
             found = f.cache[self] = warps[:, None] * self.cells.size + np.arange(self.cells.size)
         return found
 
-    def _where(self, f: Frame) -> np.ndarray:
-        """Element numbers of the registers of each lane: one row per lane."""
-        return np.asarray(self.at(f))
-
     def registers(self, f: Frame) -> np.ndarray:
         """Element numbers of the registers of each lane: one row per lane."""
-        return self._where(f)
+        return np.asarray(self.at(f))
 
     def gather(self, f: Frame, warps: np.ndarray) -> None:
         if self.described is not None:
             tiles = self.described.values(f, self.lanes)
         else:
-            where = self._where(f)
+            where = self.registers(f)
             if self.home.watched:
                 values = self.home.read(where, *self.machine.who(f, where))
             else:
@@ -332,7 +328,7 @@ class _Operand:
         self.cells.values[tile] = self.numbers.cast(old, "float64", kind) if how is None else how(old)
 
     def deal(self, f: Frame, warps: np.ndarray) -> None:
-        where = self._where(f)
+        where = self.registers(f)
         values = np.empty((len(warps), self.lanes, where.shape[1]), self.home.values.dtype)
         values[:, self.lane, self.register] = self.cells.values[self._tile(f, warps)]
         flat = values.reshape(where.shape)

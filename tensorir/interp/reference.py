@@ -380,7 +380,7 @@ def random_arguments(
                 x = np.asarray(scalar(scalars, a.dtype, seed, scalar_bits), x.dtype)
                 scalars += 1
             if bits and a not in divide and DTYPES[a.dtype].kind in "iu":
-                x = _with_any_bits(rng, x, a.dtype, few=2)
+                x = _with_any_bits(rng, x, a.dtype)
             if a in amounts and DTYPES[a.dtype].kind in "iu":
                 some = _amounts(rng, amounts[a], shape, DTYPES[a.dtype].low < 0)
                 x = np.where(rng.random(shape) < 0.8, some.astype(x.dtype), x)
@@ -395,14 +395,12 @@ def random_arguments(
     return made
 
 
-def _with_any_bits(rng: np.random.Generator, x: Any, dtype: str, few: int) -> Any:
-    """Copy of ``x`` with one element in ``few``, at random, replaced by an integer from the whole range of
-    ``dtype``.
-    """
+def _with_any_bits(rng: np.random.Generator, x: Any, dtype: str) -> Any:
+    """Copy of ``x`` with half of its elements, at random, replaced by integers from the whole range of ``dtype``."""
     kind = DTYPES[dtype]
     shape = np.shape(x)
     wild = rng.integers(kind.low, kind.high, shape, np.dtype(dtype), endpoint=True)
-    return np.where(rng.random(shape) * few < 1, wild, x)
+    return np.where(rng.random(shape) * 2 < 1, wild, x)
 
 
 def _amounts(rng: np.random.Generator, bits: int, shape: tuple[int, ...], signed: bool) -> np.ndarray:

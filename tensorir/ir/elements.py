@@ -30,7 +30,10 @@ from tensorir.ir.tree import Expr
 
 @answers()
 def element(name: str, args: tuple[object, ...], options: Mapping[str, object]) -> Any:
-    """Apply the elementwise function ``name`` of NumPy or torch; ``declare.function`` if unsupported."""
+    """Apply the elementwise function ``name`` of NumPy or torch to ``args``; the result is an Expr, or two for divmod.
+
+    Raises DeclarationTypeError ``declare.function`` for unsupported functions and arguments.
+    """
     function = ELEMENTS.get(name)
     if function is None:
         raise no_function(name, "element", name)
@@ -77,7 +80,7 @@ def _signed(e: Expr) -> bool:
 
 
 def _round(x: Any, decimals: int = 0) -> Expr:
-    """``numpy.round``: rounds ``x`` to ``decimals``."""
+    """``numpy.round``, ``decimals`` from -30 to 30; negative ones of integers raise ``declare.function``."""
     e, n = as_expr(x), need_int("decimals", decimals, -30, 30)
     if n == 0 or (n > 0 and not is_float(e.dtype)):
         return _whole("round")(e)
@@ -122,7 +125,7 @@ ELEMENTS: dict[str, Callable[..., Any]] = {
     "negative": lambda x: unary("-", x),
     "positive": as_expr,
     "absolute": _absolute,
-    "fabs": lambda x: call("abs", x),
+    "fabs": _absolute,
     "sign": _sign,
     "rint": _whole("round"),
     "round": _round,
@@ -156,12 +159,12 @@ ELEMENTS: dict[str, Callable[..., Any]] = {
     "invert": invert,
     "astype": lambda x, dtype: converted(x, dtype_of(dtype).name),
 }
-"""NumPy's name -> what makes it of elements. Python's operators are among them, and what torch calls by other names."""
+"""Name of a function of NumPy or torch -> function from elements to the expression of its result, two for divmod."""
 
 TORCH = {"pow": "power", "abs": "absolute", "neg": "negative", "mul": "multiply", "sub": "subtract", "div": "divide",
          "true_divide": "divide", "clamp": "clip", "eq": "equal", "ne": "not_equal", "lt": "less", "le": "less_equal",
          "gt": "greater", "ge": "greater_equal", "sigmoid": "expit", "max": "maximum", "min": "minimum"}  # fmt: skip
-"""torch's names of some of them."""
+"""torch's name of a function -> NumPy's."""
 
 ELEMENTS.update({name: ELEMENTS[same] for name, same in TORCH.items()})
 ELEMENTS["relu"] = lambda x: binary("max", x, 0)

@@ -167,10 +167,6 @@ def said(e: int | Expr) -> int | str:
     return show(e) if isinstance(e, Expr) else e
 
 
-def _part(n: int | Expr) -> str:
-    return show(n) if isinstance(n, Expr) else str(n)
-
-
 def _number(e: Const) -> str:
     if isinstance(e.value, Fraction):
         return str(float(e.value))
@@ -178,7 +174,7 @@ def _number(e: Const) -> str:
 
 
 def text(n: Node) -> str:
-    """A program, statement or expression as text."""
+    """A program, statement or expression as text; TypeError for other nodes (``brief`` takes any)."""
     if isinstance(n, Program):
         names = [_signature(b) for b in n.params] + [f"{v.name}: {v.dtype}" for v in n.scalars]
         return "\n".join([f"def {n.name}({', '.join(names)}):", *_assumed(n), *_laid_out(n.body), *_nests(n)])
@@ -193,7 +189,9 @@ _BRIEF = 60  # nodes of an expression that is worth a line; shared parts count a
 
 
 def brief(n: Node) -> str:
-    """First line of a node's text; the beginning of a long expression."""
+    """A node in one line: signature of a program or buffer, first line of a statement, an expression of up to 60 parts
+    (else its dtype), layout or promises as text; names of fields of other nodes.
+    """
     match n:
         case Program():
             return f"{n.name}({', '.join(b.name for b in n.params)})"
@@ -246,7 +244,7 @@ def _assumed(program: Program) -> list[str]:
 
 
 def promises(f: Fact) -> list[str]:
-    """A Fact in words."""
+    """Phrases for a Fact, one for alignment and one for the range; [] if it promises nothing."""
     out = [f"{f.buffer.name} aligned to {f.align} bytes"] if f.align else []
     if f.low is not None or f.high is not None:
         low = "" if f.low is None else f"{f.low} <= "
@@ -348,7 +346,7 @@ def noted(s: Loop) -> list[str]:
 
 
 def whole(s: Loop, threads: int) -> str:
-    """Reason why lowering cannot partition a loop in blocks of ``threads`` threads; "" if it can."""
+    """Reason why lowering ignores a loop's cuts in blocks of ``threads`` threads; "" if it does not, or has none."""
     if not Partition.of(s).at or s.kind.level == "sequential" or (s.kind.level == "block" and threads == 1):
         return ""
     one = "each thread has an iteration" if s.kind.level == "thread" else f"a block of {threads} threads has one body"

@@ -33,7 +33,9 @@ from tensorir.target import Target
 def compact(program: Program, target: Target) -> Program:
     """Wrap the smallest subtree that uses a local buffer in an Alloc and rebase indices to its box.
 
-    gives: every SHARED or REGISTER buffer has an Alloc; its shape is the box touched inside
+    gives: every SHARED, WARP or REGISTER buffer has an Alloc; its shape is the box touched inside
+
+    A dimension without a box of constant extent is stored whole; raises ``lower.box`` if that has no constant size.
     """
     return each_nest(program, lambda nest: _kernel(nest, program.known))
 
@@ -58,7 +60,7 @@ def _boxed(b: Buffer, accesses: list[list[Side | None]], arith: Arith) -> tuple[
     first: list[Expr] = []
     for d, extent in enumerate(b.shape):
         sides = [a[d] for a in accesses]
-        box = union(sides, arith)
+        box = union(sides)
         if box is None:
             box = _whole(b, d, extent, sides, arith)
         shape.append(as_expr(max(box.extent, 1)))  # in a version that never runs, conditions may leave nothing of it

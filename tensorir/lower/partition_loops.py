@@ -75,7 +75,7 @@ class _Uncut(Rewriter):
 
 
 MOST_TAILS = 8
-"""Iterations of a tile of which each possible remainder has a body of its own."""
+"""Iterations of the largest tile for which each possible remainder gets a body of its own."""
 
 
 class Copies(Rewriter):
@@ -267,7 +267,7 @@ def _cuts(b: Buffer, found: list[Access], axes: list[Loop], arith: Arith) -> Ite
     if not read:
         return
     for d in range(len(b.shape)):
-        wanted = union([s[d] for s in read], arith)
+        wanted = union([s[d] for s in read])
         if wanted is None:
             continue
         by: dict[Loop, set[Stage]] = {}

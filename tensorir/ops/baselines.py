@@ -15,12 +15,12 @@ FLOATS = ("float32", "float64")
 
 
 def conv2d_baselines(shape: Conv) -> dict[str, Baseline]:
-    """Name -> callable (x, w) of the libraries' convolutions; {} for other types than float32 and float64, bias or
-    activation.
+    """Name -> callable (x, w) of the libraries' convolutions; {} for other types than float32 and float64, bias,
+    residual or activation.
 
     torch if installed; else NumPy im2col with matmul, and SciPy for small shapes.
     """
-    if shape.dtype not in FLOATS or shape.bias or shape.act:
+    if shape.dtype not in FLOATS or shape.bias or shape.act or shape.residual:
         return {}
     if importlib.util.find_spec("torch") is not None:
         return {"torch": _torch_conv2d(shape)}

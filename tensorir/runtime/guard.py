@@ -35,7 +35,11 @@ def launches(source: Source) -> list[KernelLaunch]:
 
 
 def run(source: Source, device: Device, module: CompiledModule, call: CallArguments) -> tuple[Problem, ...]:
-    """Run a call guarded and fill its outputs; returns Problems found."""
+    """Run all kernels of a call on guarded copies and fill its outputs; returns the Problems found.
+
+    ``launch.out-of-bounds``: a guard byte next to an array was overwritten; ``launch.input-written``;
+    ``launch.unwritten``: output elements that kept both of two poison values. () and no run if all outputs are empty.
+    """
     if call.empty:
         return ()
     problems, outputs = _once(source, device, module, call, _POISONS[0])
@@ -117,7 +121,7 @@ def _warmed(source: Source, device: Device, module: CompiledModule, arrays: _Arr
 
 
 def _probed(launch: KernelLaunch, held: int, device: Device, module: CompiledModule, args: list[Any]) -> float:
-    """Estimated seconds of ``launch`` from its first blocks."""
+    """Estimated seconds of ``launch``: those of its first blocks, scaled to all; ``held``: blocks to begin with."""
     blocks, few, first = prod(launch.grid), held, True
     while True:
         x = min(launch.grid[0], -(-few // launch.cluster) * launch.cluster)
@@ -156,7 +160,7 @@ class _Arrays:
         for p in source.params:
             if p.role == "scalar":
                 continue
-            inside = _contents(p, device, call, poison)
+            inside = _contents(p, call, poison)
             # reads beyond an input see NaN; writes beyond an output must change a byte
             edge = np.full(self.pad, _POISONS[0] if _is_read_only(p) else _CANARY, np.uint8)
             self.before[p.name] = np.concatenate([edge, inside, edge])
@@ -202,7 +206,7 @@ def _is_read_only(p: Param) -> bool:
     return p.role in ("input", "constant")
 
 
-def _contents(p: Param, device: Device, call: CallArguments, poison: int) -> Bytes:
+def _contents(p: Param, call: CallArguments, poison: int) -> Bytes:
     if p.role == "constant":
         return np.frombuffer(p.data or b"", np.uint8)
     if p.role == "input":

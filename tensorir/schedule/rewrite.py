@@ -135,7 +135,7 @@ def footprint(index: Index, accesses: Iterable[tuple[Stage, tuple[Expr, ...]]], 
             boxes[d].append(side_of(in_loops(i, stage), known, moving))
     out = []
     for sides, n in zip(boxes, shape, strict=True):
-        box = union(sides, arith)
+        box = union(sides)
         # a box that overhangs a ragged tensor keeps its size: the copy fills the rest, so that no reader needs a guard
         out.append(Side(arith.linear(as_expr(0)), n) if box is None else box)
     return out

@@ -15,38 +15,38 @@ from dataclasses import dataclass
 from tensorir.tune.gpu_devices import Gpu
 
 LAUNCH_S = 2.5e-6
-"""From the start of an empty kernel to its end, and what it waits for at its first loads from cold memory."""
+"""Seconds of an empty kernel from start to end, first loads from cold memory included."""
 DRAM_SHARE = 0.92
-"""Of the data sheet's bandwidth: what copies of large arrays reach."""
+"""Share of the data sheet's DRAM bandwidth that copies of large arrays reach."""
 SPARE_REGISTERS = 24
-"""Registers of a thread for addresses and counters."""
+"""Registers per thread for addresses and counters."""
 OVERLAP_EXPONENT = 4.0
-"""Overlap of concurrent work: two equal parts take 1.19 times one of them."""
+"""Exponent p of the p-norm of concurrent parts (``overlapped``): two equal ones take 1.19 times one."""
 IN_ORDER_OVERLAP = 3.0
-"""The same of warps that issue their instructions in order, for parts of one block and for blocks side by side: two
-equal parts take 1.26 times one of them. A hardware profile of mma.sync with two blocks (mma_ablation.md of
+"""The same for warps that issue in order, for parts of one block and for blocks side by side: two equal parts take
+1.26 times one of them. A hardware profile of mma.sync with two blocks (mma_ablation.md of
 waynehacking8/blackwell-tensorcore-kernels) has 2.35 times the cycles that the tensor cores of one of them need."""
 EPILOGUE_CYCLES = 500.0
-"""Cycles in which a block's last products, their way through shared memory and its end overlap nothing."""
+"""Cycles at a block's end (last products, staging in shared memory, exit) that overlap nothing."""
 WARP_READ = 30.0
-"""Cycles of a load from shared memory; what a warp waits for when it has nothing else to do."""
+"""Latency in cycles of a load from shared memory."""
 COPY_CYCLES = 100.0
-"""Cycles that a copy into shared memory takes beyond the load: addresses, the write, the barrier or its like."""
+"""Cycles of a copy into shared memory beyond the load: addresses, the write, the barrier."""
 STEP_WAIT_CYCLES = 60.0
-"""Cycles of a step that one worker's tensor cores are idle: it waits for the tile, and for its last products."""
+"""Idle cycles per step of one worker's tensor cores: it waits for the tile, and for its last products."""
 BARRIER_CYCLES, ARRIVE_CYCLES = 22.0, 2.1
-"""Cycles of a barrier of a block, and of each warp that arrives there (near those of arXiv 2004.05371, V100)."""
+"""Cycles of a block's barrier, and more for each warp of the block (near those of arXiv 2004.05371, V100)."""
 LOOP_INSTRUCTIONS, COPY_SLOTS = 16.0, 18.0
-"""Instructions of a warp in a step: counters, waits and branches; and a copy of 16 bytes with its addresses and bounds
+"""Instructions per warp and step for counters, waits and branches; and per 16-byte copy, with its addresses and bounds
 (our mma.sync kernels: 437 in addition to the products and reads of a step with 24 copies, gpu_offline.md)."""
 ADDRESS_CYCLES = 2.0
-"""Cycles of each of these in a warp that is alone: 16 lanes of a scheduler do integers (programming guide)."""
+"""Cycles per instruction of those in a warp that is alone: a scheduler has 16 integer lanes (programming guide)."""
 BLOCK_START = 500.0
-"""Cycles before a block's first load: it is launched, and makes its addresses, barriers and descriptors."""
+"""Cycles before a block's first load: launch, addresses, barriers, descriptors."""
 MMA_LATENCY = 33.0
-"""Cycles between instructions of tensor cores that add to the same sums (arXiv 2402.13499)."""
+"""Latency in cycles between mma instructions with the same accumulators (arXiv 2402.13499)."""
 FRAGMENT_TERMS = {"f16": 16, "tf32": 8, "s8": 32, "f8": 32}
-"""Terms of the reduction in one instruction of tensor cores."""
+"""{kind of operands: reduction terms (k) of one tensor-core instruction}."""
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,12 @@ class Tiles:
 
 @dataclass(frozen=True)
 class Parts:
-    """Predicted seconds and their components, which mostly overlap and do not add up."""
+    """Predicted seconds and their components, which mostly overlap and do not add up.
+
+    blocks, l2, dram: seconds of the blocks' work, of L2 traffic and of DRAM traffic
+    resident: blocks per multiprocessor;  waves: of resident blocks
+    step: cycles of one reduction step of a block, by resource ("multiply", "issue", "shared", "port")
+    """
 
     seconds: float
     blocks: float
@@ -158,7 +163,7 @@ def explain(p: MatrixProduct, t: Tiles, gpu: Gpu) -> Parts:
         BLOCK_START + latency + EPILOGUE_CYCLES
     )  # nothing is on its way before the first load and after the last product
     whole = block_cycles(p, t, gpu, step, latency, each, held) * spilling(p, t, gpu)
-    clock = clock_of(p, t, gpu, each * steps_of(p, t) * step["multiply"] / whole)
+    clock = clock_of(p, gpu, each * steps_of(p, t) * step["multiply"] / whole)
     cycles = whole - edges
     blocks, l2, dram = cycles / clock, traffic / (gpu.l2_rate * clock), missed / (DRAM_SHARE * gpu.dram)
     total = LAUNCH_S + edges / clock + overlapped(blocks, l2, dram) + read_late_s(p, t, gpu, held) + adding_s(p, t, gpu)
@@ -205,7 +210,7 @@ def adding_s(p: MatrixProduct, t: Tiles, gpu: Gpu) -> float:
     )
 
 
-def clock_of(p: MatrixProduct, t: Tiles, gpu: Gpu, busy: float) -> float:
+def clock_of(p: MatrixProduct, gpu: Gpu, busy: float) -> float:
     """Clock rate in Hz, reduced by the power draw of units busy for a share ``busy`` of the time."""
     return gpu.clock * (1.0 - (1.0 - gpu.sustained.get(p.kind, 1.0)) * min(1.0, busy))
 
@@ -259,7 +264,7 @@ def busy_cycles(t: Tiles, step: Mapping[str, float]) -> float:
 
 
 def multiply_cycles(p: MatrixProduct, t: Tiles, gpu: Gpu) -> float:
-    """Tensor-core or FMA cycles of one step in one block; wgmma always multiplies 64 rows."""
+    """Tensor-core or FMA cycles of one step in one block; a worker's rows count as multiples of 64 for wgmma."""
     if t.kind == "threads":
         return 2.0 * t.bm * t.bn * t.bk / gpu.threads_rate
     rows = t.bm if t.kind == "mma" else t.bm // t.tm * -(-t.tm // 64) * 64
@@ -423,14 +428,16 @@ def thread_registers(p: MatrixProduct, t: Tiles) -> int:
 
 
 def resident(p: MatrixProduct, t: Tiles, gpu: Gpu) -> int:
-    """Blocks resident per multiprocessor, limited by threads, registers and shared memory (1 KiB reserved)."""
+    """Blocks resident per multiprocessor, limited by threads, registers and shared memory (1 KiB reserved per block);
+    at least 1, also for blocks that do not fit.
+    """
     registers = -(-min(255, thread_registers(p, t)) // 8) * 8 * t.threads
     shared = shared_memory(p, t) + 1024
     return max(1, min(gpu.blocks, gpu.threads // t.threads, gpu.registers // registers, gpu.shared_bytes // shared))
 
 
 def spilling(p: MatrixProduct, t: Tiles, gpu: Gpu) -> float:
-    """Slowdown factor from register spills, 1 without."""
+    """Slowdown factor from register spills: 1 + (registers beyond the limit per thread) / 32."""
     most = min(255, gpu.registers // t.threads)
     return 1.0 + max(0, thread_registers(p, t) - most) / 32
 

@@ -17,9 +17,7 @@ Features = Callable[[Config], Sequence[float]]
 Expected = Callable[[Config], float]
 
 HOPELESS_RATIO = 3.0
-"""Times the best expected seconds: what is expected to be slower is tried last."""
-PROMISING_RATIO = 1.25
-"""Times the best expected seconds: a start looks among those as well."""
+"""Ratio to the least expected seconds beyond which a row counts as hopeless and is tried last."""
 
 
 class HasRows(Protocol):
@@ -56,7 +54,7 @@ class Pool:
 
     expected_s: a model of the seconds that a configuration takes, None without one
     features:   numbers derived from a configuration, for the search's model to learn from, None without any
-    conditional: whether some knobs mean nothing in some configurations, so that distances say less
+    conditional: true if some knobs mean nothing in some configurations, so that distances say less
     """
 
     conditional = False
@@ -130,7 +128,9 @@ class Pool:
 
     @property
     def slowness(self) -> Floats:
-        """Predicted time of each row over the least predicted; 1 without a model."""
+        """Predicted time of each row over the least predicted; inf where the model gives no positive number, 1 for all
+        rows without a model or if it gives none.
+        """
         if self.expected_s is None or not len(self):
             return np.ones(len(self))
         if len(self._slowness) < len(self):

@@ -43,7 +43,7 @@ class RankedRecord(Shown):
     timed: Record = field(repr=False)
 
     def __repr__(self) -> str:
-        return few_lines(f"<Choice {self.time_s * 1e3:.4g} ms: {self.record.template} {self.record.config}>")
+        return few_lines(f"<RankedRecord {self.time_s * 1e3:.4g} ms: {self.record.template} {self.record.config}>")
 
     @property
     def span(self) -> Span:
@@ -81,7 +81,7 @@ def key_of(record: Record) -> str:
 
 
 _Kernel = tuple[str, str | None]
-"""The unit of verdicts and times: a configuration (``key_of``), and the source that its template made of it."""
+"""(configuration (``key_of``), SHA-256 of its source or None): records equal in both are one kernel."""
 
 
 def passed(record: Record) -> bool:

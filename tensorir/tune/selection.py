@@ -9,12 +9,12 @@ from tensorir.tune.circumstances import TIMEOUTS, Limits, open_again
 from tensorir.tune.record import RunIdentity, Setting
 
 MAX_START_RECORDS = 1000
-"""Records of another device or shape that a search starts from: its tables need no more."""
+"""Records per run of another device or shape from which a warm start takes a sample."""
 
 
 def usable_rows(brief: Brief, identity: RunIdentity, limits: Limits | None) -> Rows:
-    """Rows of the trials that need no second measurement: same computation, device and versions; one per
-    configuration.
+    """Rows of the trials that need no second measurement, as ``log.usable`` selects them: accepted by ``identity``, one
+    per configuration.
     """
     mine = brief.rows_of(identity.accepts) & ~brief.columns["final"].astype(bool)
     rows = np.flatnonzero(mine)
@@ -45,7 +45,9 @@ def keys(brief: Brief, rows: Rows) -> Rows:
 
 
 def sample(brief: Brief, mask: Mask) -> Rows:
-    """Rows for a warm start: per run the fastest trials and evenly spaced others."""
+    """Rows of the trials in ``mask`` for a warm start: per run all up to ``MAX_START_RECORDS``; of more, the fastest
+    half that number, and others evenly spaced in order of time.
+    """
     found = [np.zeros(0, dtype="i8")]
     rows = np.flatnonzero(mask & ~brief.columns["final"].astype(bool))
     for group in np.unique(brief.columns["group"][rows]):
@@ -53,7 +55,7 @@ def sample(brief: Brief, mask: Mask) -> Rows:
         if len(mine) > MAX_START_RECORDS:
             mine = mine[np.argsort(brief.columns["steady"][mine], kind="stable")]
             rest = mine[MAX_START_RECORDS // 2 :]
-            mine = np.concatenate([mine[: MAX_START_RECORDS // 2], rest[:: max(1, 2 * len(rest) // MAX_START_RECORDS)]])
+            mine = np.concatenate([mine[: MAX_START_RECORDS // 2], rest[:: -(-2 * len(rest) // MAX_START_RECORDS)]])
         found.append(mine)
     return np.sort(np.concatenate(found))
 

@@ -199,7 +199,7 @@ def test_boxes(block):
         moving = {v: e.ranges[v] for v in e.vars if e.rng.random() < 0.5}
         indices = [e.index(2) for _ in range(2)]
         sides = [side_of(i, arith, moving) for i in indices]
-        joined = union(sides, arith)
+        joined = union(sides)
         for env in e.points():
             for i, s in zip(indices, sides, strict=True):
                 for box in (s, joined):

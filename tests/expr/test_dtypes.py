@@ -231,3 +231,11 @@ def test_conditions_stay_logical():
     assert tir.Schedule(C).check()
     for got, w in zip(evaluate(C, [a]), want, strict=True):
         assert np.array_equal(got, w)
+
+
+@pytest.mark.parametrize("dtype", ["bool", "uint8", "int32", "float32"])
+def test_fabs_leaves_what_has_no_sign(dtype):
+    A = tir.placeholder((4,), dtype, name="A")
+    values = np.array([0, 1, 1, 0] if dtype in ("bool", "uint8") else [-3, 2, -1, 0]).astype(dtype)
+    s = tir.Schedule(tir.compute((4,), lambda i: np.fabs(A[i]), name="y"))
+    assert np.array_equal(s.build()(values), np.abs(values))

@@ -157,3 +157,11 @@ def test_references_give_what_is_declared_for_any_activation(dtype, act):
         got = w.reference(*arrays)
         assert got.dtype == want.dtype, w.title
         np.testing.assert_allclose(got.astype("float64"), want.astype("float64"), rtol=2e-3, atol=1e-6)
+
+
+def test_libraries_that_add_nothing_are_no_peers_of_what_adds():
+    """A residual was handed to callables of two arguments, whose error left the peer out without a word."""
+    plain = dict(c=4, h=6, w=6, k=4, pad=1)
+    assert tir.ops.conv2d(**plain).baselines
+    for more in ("bias", "residual"):
+        assert not tir.ops.conv2d(**plain, **{more: True}).baselines

@@ -41,7 +41,7 @@ class Chain:
         return tuple(n for n in (*self.stages, self.anchor) if n.kind == "reduce")
 
     def within(self, nest: Nest) -> tuple[Iter, ...]:
-        """Axes of a stage within a row: spatial ones, then reduction axes."""
+        """Axes of a stage within a row: spatial ones, then reduction axes; () for a stage with one element per row."""
         own = zip(nest.spatial, self.places[nest], strict=True)
         known = {it.var for it in self.rows}
         return (*(it for it, place in own if place is None or place[0] not in known), *nest.reduced)
@@ -69,7 +69,7 @@ class Chain:
         return nest.size(self.within(nest)) * (math.prod(self.groups) if nest is self.anchor else 1)
 
     def loops(self, s: BaseSchedule) -> list[str]:
-        """Names of the anchor's loops over rows, reordered to be outermost."""
+        """Split axes of groups and reorder the anchor's loops over rows outermost; return their names."""
         own = [str(x) for x in s.loops(self.anchor.name)]
         rows = [own[self.anchor.spatial.index(it)] for it in self.rows]
         parts = [s.split(x, [None, n])[0] if n > 1 else x for x, n in zip(rows, self.groups, strict=True)]
@@ -133,7 +133,7 @@ def _in_groups(index: Expr, nest: Nest) -> bool:
     return each in inner and isinstance(by, Const) and by.value == sizes[0].value
 
 
-def _nearest(graph: Graph, places: dict[Nest, Places]) -> set[Place] | None:
+def _nearest(graph: Graph, places: dict[Nest, Places]) -> set[Place | None] | None:
     """Row axes, with group sizes, of the nearest reduction upstream of the stages in ``places``; None without one.
 
     Enters the visited stages in ``places``.

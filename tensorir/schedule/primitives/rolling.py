@@ -71,7 +71,7 @@ def rolling(self: Scheduled[H], stage: Name, into: Name | Sequence[Name], at: Na
 def _rolling(program: Program, m: Stage, into: Sequence[Stage], at: Loop) -> Rewrite:
     plan = plan_of(program, m, into, at)
     led = next(t for t in plan.targets if t.stage is plan.leader)
-    outside = alone(plan.index, plan.index.above(at), plan.leader, dict.fromkeys(led.cells))
+    outside = alone(plan.index.above(at), plan.leader, dict.fromkeys(led.cells))
     if outside:
         program = _reorder(program, at, *outside).program
         at = index_of(program).loops[at.var.name]
@@ -167,10 +167,9 @@ class _Online:
         store, name = Store(so_far.buffer, so_far.index, value), self._named(f"{stage.name}.{what}")
         if stage is self.plan.leader:
             inner = self.plan.index.between(at, stage)
-            return init_nest(self.plan.index, stage, inner, name, store, [piece] if piece else [])
+            return init_nest(self.plan.index, stage, inner, name, store, [piece])
         iters = tuple(it for it in stage.iters if it.axis is Axis.SPATIAL)
-        made = self._nest(Stage(name, iters, (), store), target.cells)
-        return closing(made, piece) if piece else made
+        return closing(self._nest(Stage(name, iters, (), store), target.cells), piece)
 
     def _cellwise(self, what: str, buffer: Buffer, value: Expr) -> Stmt:
         """Nest of a stage that stores ``value`` for each element of m."""

@@ -282,7 +282,7 @@ def _need_readers(plan: RollingPlan) -> None:
                 raise refuse("rolling.readers", f"{r.name} reads values of {s.name}, {why}", r, hint)
 
 
-def alone(index: Index, plan_loops: Sequence[Loop], leader: Stage, cells: Mapping[Iter, object]) -> list[Loop]:
+def alone(plan_loops: Sequence[Loop], leader: Stage, cells: Mapping[Iter, object]) -> list[Loop]:
     """Serial loops among ``plan_loops`` that drive spatial axes of the leader, none of which indexes m."""
     keep = {v for it, b in zip(leader.iters, leader.binds, strict=True) if it in cells or it.axis is not Axis.SPATIAL
             for v in find(b, Var)}  # fmt: skip

@@ -177,7 +177,7 @@ class _Tile:
         """True if the footprint of ``written`` provably contains that of ``read``, per dimension."""
         for w, r in zip(written, read, strict=True):
             a, b = self._side(writer, w), self._side(reader, r)
-            whole = None if a is None or b is None else union([a, b], self.arith)
+            whole = None if a is None or b is None else union([a, b])
             if a is None or whole is None or whole.extent > a.extent:
                 return False
         return True
