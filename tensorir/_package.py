@@ -34,7 +34,7 @@ class Lazy:
         return self.found()(*args, **given)
 
     def found(self) -> Callable[..., Any]:
-        """The imported function."""
+        """Import the module and return its function."""
         function: Callable[..., Any] = getattr(importlib.import_module(self.module), self.name)
         return function
 

@@ -32,7 +32,7 @@ class CodecError(ValueError):
 
 
 def small_file(path: Path, most: int) -> bytes:
-    """Contents of a file of at most ``most`` bytes; ValueError for a longer one, without reading the rest."""
+    """Bytes of the file ``path``; raises ValueError, without reading the rest, if it has more than ``most`` bytes."""
     with open(path, "rb") as file:
         found = file.read(most + 1)
     if len(found) > most:
@@ -54,6 +54,8 @@ def travels(kind: type[T] | None = None, *, sparse: bool = False) -> Any:
     other processes.
 
     sparse: True to omit fields that are None, and None by default; absent fields are read as None
+
+    Raises TypeError for a class that is no dataclass.
     """
 
     def register(made: type[T]) -> type[T]:
@@ -128,7 +130,8 @@ def decode(kind: type[T], data: object) -> T:
     """Return the instance of ``kind`` whose ``encode`` is ``data``.
 
     Raises CodecError unless ``data`` has exactly the fields of ``kind``, each of its annotated type or accepted by its
-    predicate: data of another version of the class is refused.
+    predicate: data of another version of the class is refused. Sparse classes may lack fields whose default is None;
+    with a field marked ``UNKNOWN_FIELDS``, further fields are collected there. An int is read as a float.
     """
     form = _form(cast("Any", kind))
     if not isinstance(data, Mapping):
@@ -149,8 +152,8 @@ def decode(kind: type[T], data: object) -> T:
 
 
 def plain(value: object) -> Any:
-    """Return ``value`` as JSON data: tuples become lists, NumPy scalars numbers, NaN and infinities the texts "nan",
-    "inf".
+    """Return ``value`` as JSON data: tuples and arrays become lists, NumPy scalars numbers, keys texts; NaN and
+    infinities the texts "nan", "inf", "-inf". Raises TypeError for anything else.
 
     JSON has no NaN, but the maximum error of a wrong result often is NaN; a failure to encode it would turn
     ``wrong_result`` into ``internal_error``.

@@ -35,6 +35,7 @@ class Target(Shown):
     device:             "opencl:0:0", "cuda:0" … if the text names a device, else empty
     max_threads:        threads per block; max_block and max_grid bound each of (x, y, z)
     shared_bytes:       bytes of shared memory per block by default; shared_optin_bytes: with the kernel's opt-in
+    fp16, fp64, int64:  True if the device has half precision, double precision, 64-bit integers
     registers:          32-bit registers of a GPU multiprocessor, vector registers of a CPU core
     thread_registers:   maximum 32-bit registers per GPU thread
     warp:               threads that run in lockstep (1 on a CPU)
@@ -43,6 +44,8 @@ class Target(Shown):
                         not fast functions on a GPU
     units:              multiprocessors or cores; 0 if unknown (no device was opened)
     name:               label for people; not compared and not part of ``text``
+
+    Raises DeclarationError ``argument.type`` or ``argument.value`` for a field of another type or a negative number.
     """
 
     language: str
@@ -82,14 +85,15 @@ class Target(Shown):
 
     @property
     def sm(self) -> int:
-        """Compute capability as a number, such as 90 for sm_90a; 0 for targets without an architecture."""
+        """CUDA compute capability as a number: 90 for sm_90a; 0 for OpenCL, C and HIP."""
         found = re.fullmatch(r"sm_(\d+)[af]?", self.arch)
         return int(found[1]) if found else 0
 
     def has(self, need: str) -> bool:
         """True if the target has a feature such as "fp16", or at least the architecture ``need``, such as "sm_80".
 
-        A name ending in "a" ("sm_90a") must match exactly (PTX ISA, on architecture-specific features).
+        A name ending in "a" ("sm_90a") must match exactly (PTX ISA, on architecture-specific features). False for
+        unknown names; DeclarationError for anything but text.
         """
         least = re.fullmatch(r"sm_(\d+)(a?)", need_text("need", need, empty=True))
         if least is None:
@@ -125,7 +129,8 @@ class Target(Shown):
     def parse(cls, text: str | Target) -> Target:
         """The target described by ``text``, such as ``"cuda -arch=sm_90a"``; a Target is returned unchanged.
 
-        Raises DeclarationError ``target.unknown``.
+        No device is opened: unstated limits are those of ``preset``, also for a device's name. Raises DeclarationError
+        ``target.unknown``.
         """
         if isinstance(text, Target):
             return text
@@ -212,7 +217,10 @@ def beyond_limits(
     """Problems of a kernel that exceeds a target's limits: grid, threads and shared-memory bytes per block; [] if it
     fits.
 
-    A limit of 0 is unknown and not checked. arrays: lines for the problem that list the arrays in shared memory
+    A limit of 0 is unknown and not checked; shared memory is compared with the opt-in limit.
+
+    cluster: blocks of a cluster, which must divide the grid's x; arrays: lines for the problem that list the arrays in
+    shared memory
     """
     problems = []
     where = target.name or target.text

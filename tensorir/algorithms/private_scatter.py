@@ -25,6 +25,8 @@ def private_scatter(outputs: tuple[Tensor, ...], parts: int = 2, of: str | None 
     """Return ``outputs`` with scatter B in two stages: ``B_part`` (parts, …) combines each of ``parts`` contiguous
     parts of the domain into private cells; B combines the copies in order with the initial values.
 
+    B's initial values, if not the identity, are combined last, with the copies joined in ``B_joined``. Unchanged if the
+    domain is empty.
     of: name of the scatter, if there are several
     Raises ScheduleError ``private-scatter.stage`` unless there is one such scatter, which combines (not "set").
     """

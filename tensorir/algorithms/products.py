@@ -20,9 +20,10 @@ LAYOUTS = {"NCHW": ("nkpq", "nchw", "kcrs"), "NHWC": ("npqk", "nhwc", "krsc")}
 
 
 def reduction_of(outputs: Sequence[Tensor], of: str | None, algorithm: str) -> Compute:
-    """Return the compute of one tensor that is a reduction: the only one, or the one named ``of``.
+    """Return the compute of one tensor that is a reduction, no scan or scatter: the only one, or the one named ``of``.
 
-    Raises ScheduleError ``redeclare.stage``.
+    algorithm: name of the caller, for the message
+    Raises ScheduleError ``redeclare.stage`` if there is none, or several without ``of``.
     """
     found = [
         op
@@ -77,8 +78,9 @@ class Convolution:
 
 
 def convolution_of(op: Compute) -> Convolution | str:
-    """Return the convolution (stride 1, square filter) that a compute declares, or as text the reason why it is
-    none.
+    """Return the convolution that a compute declares, or as text the reason why it is unsupported.
+
+    Supported: a float32 sum of image times filter, in either order, as of ``_Roles.convolution``.
     """
     body = op.bodies[0]
     if not isinstance(body, Reduce) or not _adds(body.combiner) or len(body.values) != 1:

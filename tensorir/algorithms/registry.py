@@ -41,12 +41,19 @@ class Algorithm:
         return inspect.signature(self.function)
 
     def outputs(self, given: tuple[Tensor, ...], parameters: Mapping[str, object]) -> tuple[Tensor, ...]:
-        """Return the outputs ``given``, declared by this algorithm."""
+        """Return the outputs ``given``, declared by this algorithm.
+
+        Raises ScheduleError ``redeclare.parameters`` for arguments that ``function`` does not take,
+        ``redeclare.raised`` for exceptions of a user's function.
+        """
         made = self._called(self.function, given, parameters)
         return as_outputs(tuple(made) if isinstance(made, list) else made)
 
     def bound(self, given: tuple[Tensor, ...], parameters: Mapping[str, object]) -> float | None:
-        """Return the bound of the rounding error relative to the largest result; None if results round as declared."""
+        """Return the bound of the rounding error relative to the largest result; None if results round as declared.
+
+        Raises the errors of ``outputs``.
+        """
         if callable(self.error):
             return float(need_number("error", self._called(self.error, given, parameters), 0.0, ScheduleError))
         return self.error
@@ -85,7 +92,8 @@ def algorithm(name: str, *, error: float | Callable[..., float] | None = None, e
              same arguments
     exact:   True if results equal the definition's in exact arithmetic: checks compare in a prime field, else within
              ``error``
-    Raises DeclarationError ``algorithm.taken`` for the names of built-in algorithms, ``algorithm.error``.
+    Raises DeclarationError ``algorithm.taken`` for the names of built-in algorithms, ``algorithm.error`` if neither
+    ``exact`` nor an ``error`` is given.
     """
     label = need_text("name", name)
     if error is not None and not callable(error):
@@ -107,7 +115,7 @@ def algorithm(name: str, *, error: float | Callable[..., float] | None = None, e
 
 
 def find_algorithm(name: str) -> Algorithm:
-    """Return the algorithm named ``name``; raises ScheduleError ``trace.algorithm`` if none is registered."""
+    """Return the algorithm named ``name``, built-in or registered. Raises ScheduleError ``trace.algorithm``."""
     if name not in _ALGORITHMS and name in BUILT_IN:
         importlib.import_module(BUILT_IN[name])
     if name not in _ALGORITHMS:

@@ -23,7 +23,7 @@ def stream_k(outputs: tuple[Tensor, ...], rest: int, of: str | None = None) -> t
     """Return ``outputs`` with a reduction in two stages: ``head``, and ``rest`` with the last ``rest`` rows of its
     first axis.
 
-    of: name of the reduction, if there are several
+    rest: from 1 to the number of rows minus 1;  of: name of the reduction, if there are several
     Raises ScheduleError ``stream-k.rows``, ``redeclare.stage``.
     """
     op = reduction_of(outputs, of, "stream_k")

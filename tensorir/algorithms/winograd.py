@@ -34,19 +34,22 @@ Matrix = list[list[Fraction]]
 def error_bound(m: int, r: int) -> float:
     """Return the bound of float32's error relative to the largest output, for normal data and up to 1024 channels.
 
+    m, r: a pair of ``SIZES``; KeyError for others
     From measurements with a margin of at least 3: the error grows with the size m + r - 1 of the transforms.
     """
     return _ERROR[m, r]
 
 
 def allowed_tiles(r: int, max_error: float) -> list[int]:
-    """Return the tile sizes m for filters of r taps with ``error_bound(m, r) <= max_error``."""
+    """Return the tile sizes m for filters of r taps with ``error_bound(m, r) <= max_error``, in the order of ``SIZES``;
+    [] if none, as for r other than 3 and 5.
+    """
     return [m for m in SIZES.get(r, ()) if error_bound(m, r) <= max_error]
 
 
 def matrices(m: int, r: int) -> tuple[Matrix, Matrix, Matrix]:
     """Return ``(AT, G, BT)`` with ``y = AT ((G g) * (BT d))`` for m outputs of a filter g of r taps over m + r - 1
-    inputs d.
+    inputs d, as exact fractions; m + r <= 11.
     """
     n = m + r - 1
     points = [Fraction(p) for p in POINTS[: n - 1]]
@@ -87,9 +90,10 @@ def winograd(outputs: tuple[Tensor, ...], tile: int, panel: int = 0, whole: Sequ
 
     panel: output channels per panel of the transformed filters, contiguous for vectors; 0 for one matrix product for
     each element of a transformed tile
-    whole: multiples to which the numbers of tiles and of output channels of these products are rounded up
+    whole: multiples to which the numbers of tiles and of output channels of these products are rounded up; ignored with
+    ``panel``
     of:    name of the convolution, if there are several reductions
-    Raises ScheduleError ``winograd.convolution``, ``winograd.tile``, ``redeclare.stage``.
+    Raises ScheduleError ``winograd.convolution``, ``winograd.tile``, ``winograd.whole``, ``redeclare.stage``.
     """
     conv = convolution(outputs, tile, of)
     by = tuple(
@@ -105,8 +109,9 @@ def winograd(outputs: tuple[Tensor, ...], tile: int, panel: int = 0, whole: Sequ
 
 
 def convolution(outputs: tuple[Tensor, ...], tile: int, of: str | None) -> Convolution:
-    """Return the convolution among ``outputs`` that tiles of this size apply to; raises ScheduleError if there is
-    none.
+    """Return the convolution among ``outputs`` that tiles of this size apply to.
+
+    Raises ScheduleError ``redeclare.stage``, ``winograd.convolution``, ``winograd.tile`` (sizes not in ``SIZES``).
     """
     found = convolution_of(reduction_of(outputs, of, "winograd"))
     if isinstance(found, str):

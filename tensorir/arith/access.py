@@ -38,7 +38,10 @@ def comparison(cond: Binary, var: Var, arith: Arith) -> Step | None:
 
 
 def spaced(loads: Sequence[Load], arith: Arith) -> Step | None:
-    """(distance in elements, index of the first load) if load k is at first + k * distance; else None."""
+    """(distance in elements, index of the first load) if load k is at first + k * distance; else None.
+
+    loads: two or more, of flattened arrays
+    """
     first = arith.linear(loads[0].index[0])
     away = [arith.linear(x.index[0]).plus(first, -1) for x in loads]
     step = away[1].constant
@@ -46,7 +49,7 @@ def spaced(loads: Sequence[Load], arith: Arith) -> Step | None:
 
 
 def start_of(index: Expr, var: Var) -> int:
-    """n if ``index`` is ``var`` plus multiples of n; 1 if it is not of this form."""
+    """Greatest n for which ``index`` is ``var`` + n * (others); 1 for other forms, ``var`` + a constant among them."""
     found = even(index, var, Arith())
     if found is None or found[0] != 1 or not found[1].terms:
         return 1
@@ -90,7 +93,7 @@ def _quotients(loads: Iterable[Load], var: Var) -> list[int]:
 
 
 def slope(e: Expr, var: Var) -> int | None:
-    """Change of ``e`` if ``var`` increases by 1; None if it is not constant."""
+    """Change of ``e`` if ``var`` increases by 1, clamps to constants ignored; None if it is not constant."""
     if not uses(e, {var}):
         return 0
     match e:
@@ -115,8 +118,8 @@ def slope(e: Expr, var: Var) -> int | None:
 
 
 def first_step(shape: Sequence[int], index: Sequence[Expr], var: Var) -> int | None:
-    """Distance in elements between the accesses of iterations 0 and 1 of ``var`` to a row-major array; None if it
-    depends on data.
+    """Distance in elements between the accesses of iterations 0 and 1 of ``var`` to a row-major array, other
+    variables at 0; None if it depends on data.
     """
     ends = []
     for n in (0, 1):
@@ -142,7 +145,11 @@ class _Unclamped(Rewriter):
 
 
 class Group:
-    """Loads of one array whose indices differ by constants only."""
+    """Loads of one array whose indices differ by constants only.
+
+    load, forms: the first load and the linear forms of its indices;  count: loads added
+    constants: per dimension, the constants in the indices of all
+    """
 
     def __init__(self, load: Load, forms: Sequence[Linear]) -> None:
         self.load, self.forms, self.count = load, forms, 0
@@ -189,7 +196,7 @@ class Group:
 
 
 def groups(loads: Iterable[Load], arith: Arith) -> list[Group]:
-    """The loads grouped by array and by indices equal up to constants; loads of scalars are left out."""
+    """The loads grouped by array and by indices equal up to constants, clamps ignored; scalars are left out."""
     found: dict[Hashable, Group] = {}
     for x in loads:
         forms = tuple(arith.linear(_Unclamped()(i)) for i in x.index)

@@ -28,7 +28,7 @@ from tensorir.ir.visit import Rewriter, find, has
 N = TypeVar("N", bound=Node)
 
 CHAIN = 3
-"""Facts about dims that a proof uses one after another."""
+"""Facts about dims used one after another in a proof, and nested selects whose conditions are assumed, at most."""
 
 
 def _multiples(form: Linear, fact: Linear) -> set[int]:
@@ -49,7 +49,7 @@ class Arith:
 
     elements: Callable[[Buffer], Interval] | None = None
     inside = 0
-    """Sides of selects whose conditions have been added, one in the other."""
+    """Nesting depth of the selects whose conditions are assumed."""
 
     def __init__(self, ranges: Mapping[Var, Interval] | None = None, assume: Iterable[Expr] = ()) -> None:
         self.ranges = Ranges(ranges or {})
@@ -77,16 +77,16 @@ class Arith:
         return new
 
     def _forget(self) -> None:
-        """Start without anything found."""
+        """Start with empty memos."""
         self._seen = len(self.ranges.changes)  # of the changes of ranges
         self._general, self._special, self._assumed = FormMemo(), FormMemo(), 0
 
     def _learn(self, bits: int) -> None:
-        """Find anew what is about expressions that hold some of ``bits``: more is known of these now."""
+        """Drop the results memoized for expressions that hold some of ``bits``: an assumption about these is new."""
         self._special, self._assumed = FormMemo(), self._assumed | bits
 
     def _memo(self, holds: int) -> FormMemo:
-        """What was found about expressions with these bits: that without assumptions, where none is about them."""
+        """Memo for expressions with these bits: the one that assumptions leave unchanged, if none is about them."""
         if self._seen != len(self.ranges.changes):
             bits = 0
             for changed in self.ranges.changes[self._seen :]:
@@ -189,7 +189,7 @@ class Arith:
         return self.written(self.linear(e))
 
     def written(self, form: Linear) -> Expr:
-        """A linear form of this Arith as an expression; the expression's own form is remembered to be this one."""
+        """A linear form of this Arith as an expression, memoized as the form of that expression."""
         made = form.expr()
         if type(made) is Binary and next(iter(form.terms.values())) > 0:  # a sum begins with what is added
             self._memo(made.holds).forms.setdefault(made, form)
@@ -564,7 +564,7 @@ class Arith:
         return one(self._at_most(rest.plus(self.linear(e), k)) for e in (atom.a, atom.b))
 
     def at_most_zero(self, cond: Expr) -> Linear | None:
-        """The linear form f for which ``cond`` is equivalent to f <= 0; None if ``cond`` is no such comparison."""
+        """The linear form f with ``cond`` equivalent to f <= 0; None unless it compares indices by ``<`` or ``<=``."""
         if isinstance(cond, Unary) and cond.op == "not":
             inner = negate(cond.a)
             return self.at_most_zero(inner) if inner is not None else None

@@ -30,7 +30,7 @@ def conjuncts(cond: Expr) -> list[Expr]:
 
 
 def conjunction(conds: Iterable[Expr]) -> Expr:
-    """``and`` of all conditions."""
+    """``and`` of all conditions; constant true for none."""
     out: Expr = const(True, "bool")
     for c in conds:
         out = binary("and", out, c)
@@ -38,7 +38,7 @@ def conjunction(conds: Iterable[Expr]) -> Expr:
 
 
 def weakest(conds: Iterable[Expr], arith: Arith) -> list[Expr]:
-    """``conds`` without those that the others imply."""
+    """``conds`` without those that the others provably imply; of two equivalent ones the later stays."""
     kept = list(conds)
     for c in list(kept):
         others = [o for o in kept if o is not c]
@@ -49,7 +49,10 @@ def weakest(conds: Iterable[Expr], arith: Arith) -> list[Expr]:
 
 @once
 def negate(cond: Expr) -> Expr | None:
-    """The opposite of ``cond``, a comparison of integers; None for floats (NaN) and other conditions."""
+    """The opposite of ``cond`` as comparisons joined by ``and`` and ``or``; None for other conditions.
+
+    ``<``, ``<=`` and ``==`` of floats give None (NaN), as do ``not`` and loaded bools.
+    """
     if isinstance(cond, Const):
         return const(not cond.value, "bool")
     if isinstance(cond, Binary):

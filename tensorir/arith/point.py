@@ -18,7 +18,11 @@ class NotExactError(Exception):
 
 
 def evaluate(e: Expr, env: Mapping[Var, int]) -> Number:
-    """Exact value of ``e``, an int or Fraction, at axis values ``env``. Raises NotExactError."""
+    """Exact value of ``e`` at axis values ``env``: an int (0 or 1 for conditions), or a Fraction for floats.
+
+    Integers wrap around; one divided by 0 is 0. Raises NotExactError for loads, variables without a value, infinities,
+    NaN, rounded results and functions that round.
+    """
     match e:
         case Const():
             return _of_type(_exact(e.value), e.dtype)

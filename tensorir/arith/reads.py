@@ -27,7 +27,8 @@ def conditional(root: Node, kind: type[E], given: Conditions = ()) -> Iterator[t
 
     The conditions are ``given`` and those of the selects that enclose the expression. A condition whose negation is not
     expressible adds none to the other side. A subexpression with several occurrences is yielded once per condition set
-    not implied by another; with many occurrences, once with the common conditions.
+    not implied by another; if more than ``MOST_PLACES`` remain, once with the common conditions. Of nested selects the
+    innermost ``MOST_CONDITIONS`` conditions are listed.
     """
     places: dict[Node, list[Conditions]] = {root: [()]}
     for n in reversed(children_first([root], lambda n: n.backwards())):  # all parents first, and else in source order
@@ -42,7 +43,7 @@ def conditional(root: Node, kind: type[E], given: Conditions = ()) -> Iterator[t
 MOST_CONDITIONS = 32
 """Conditions of nested selects that are told of an expression, the innermost ones."""
 MOST_PLACES = 8
-"""Places of an expression that are told apart."""
+"""Condition sets listed per expression; beyond it one set, their intersection."""
 
 
 def _sides(n: Node) -> list[tuple[Node, Expr | None]]:

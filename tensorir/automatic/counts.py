@@ -114,7 +114,7 @@ class Machine:
         return self.miss + walk
 
     def rate(self, nbytes: float) -> float:
-        """Bandwidth in bytes per second of repeated accesses to ``nbytes`` bytes in all."""
+        """Bandwidth in bytes per second of repeated accesses to ``nbytes`` bytes: of the first level that fits them."""
         return next(rate for size, rate in self.levels if nbytes <= size)
 
 
@@ -154,7 +154,7 @@ class KernelCounts:
         return alone / min(machine.cores, self.blocks) + self.blocks * machine.block_s
 
     def launched(self, machine: Machine, rate: float) -> float:
-        """Seconds of launch overhead; of a short kernel, until the next one can begin."""
+        """Seconds of launch overhead: ``launch_s``, or for a short kernel the rest of ``least_s``, its minimum time."""
         return max(machine.launch_s, machine.least_s - self.worked(machine, rate))
 
 
@@ -173,15 +173,19 @@ class Counts(Shown):
 
 
 def called(n: Nest, along: set[Var] | None = None) -> float:
-    """Cycles of the math functions that a stage calls per iteration, on full vectors; with ``along``, only of calls
-    that depend on one of these variables.
+    """Cycles of the math functions that a stage calls per iteration, for one full vector; 0 without calls.
+
+    along: count only calls that depend on one of these variables
     """
     found = (x for x in find(n.stage.body, Call) if along is None or uses(x, along))
     return sum(CALL.get(x.fn, OTHER_CYCLES) for x in found)
 
 
 def counts_of(program: Program, target: Target) -> Counts:
-    """Cost-model counts of a scheduled program on a target."""
+    """Cost-model counts of a scheduled program on a target; seconds on the fixed ``Machine`` ``CPU`` or ``GPU``.
+
+    Symbolic extents count as their maximum.
+    """
     machine = CPU if target.kind == "cpu" else GPU
     scoped = resolve_scopes(program, target)
     touched = {b for s in find(scoped.body, Stage) for b in _arrays(s)}
@@ -224,8 +228,8 @@ class Near:
     around: frozenset[Var]
 
     def named(self, moving: Sequence[Loop]) -> bool:
-        """True if every index of the array inside the ``moving`` loops is a constant (unrolled or vector loops), so
-        that it can be held in registers.
+        """True if the array can be held in registers: at most ``REGISTER_ARRAY_BYTES``, and each ``moving`` loop
+        that is not in ``around`` is unrolled, a vector loop or of one iteration, so that indices are constants.
         """
         written_out = (Kind.UNROLL, Kind.VECTOR)
         inside = [x for x in moving if x.var not in self.around and _extent(x) > 1]
@@ -307,8 +311,8 @@ class Counted:
         return float(math.prod(_extent(x) for x in self.loops))
 
     def vectors(self, bits: int, times: float, wide: int) -> float:
-        """Instructions for ``times`` operations on elements of ``bits`` bits, ``wide`` elements to a vector of the
-        loop.
+        """Instructions for ``times`` operations on elements of ``bits`` bits, in vectors of ``wide`` elements; several
+        per vector if it exceeds the target's vector registers (at least 16 bytes).
         """
         return times / wide * math.ceil(wide * bits / (8 * max(16, self.target.vector_bytes)))
 
@@ -323,7 +327,7 @@ class Counted:
         return moving, math.prod(_extent(x) for x in around if x.kind is not Kind.UNROLL or x in moving)
 
     def cycles(self) -> float:
-        """Cycles of all operations and accesses, or of the longest chain of dependent sums if that is more."""
+        """Cycles of all operations and accesses, over all iterations; on CPUs at least the longest dependent chain."""
         body = self.stage.body
         crowded = len({n.fn for n in find(body, Call) if n.fn in CALL}) > 1 and not find(body, Select)
         lane = next((it.var for it, x in zip(self.stage.iters, self.stage.binds, strict=True)
@@ -418,7 +422,7 @@ class Counted:
             yield b, min(whole, cells * size), fetched * min(whole, cells * line)
 
     def apart(self, places: Sequence[Expr]) -> bool:
-        """True if the address of each single element depends on data (a gather of elements, not of rows)."""
+        """True if the innermost loop moves an index before the last: indirect accesses gather elements, not rows."""
         return any(uses(i, {self.loops[-1].var}) for i in places[:-1]) or not self.loops
 
 

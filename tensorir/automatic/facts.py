@@ -141,7 +141,7 @@ class Nest(Shown):
 
     @property
     def cells(self) -> int:
-        """Number of cells that the stage writes: the product of its spatial extents."""
+        """Number of cells that the stage writes: the product of its spatial extents, symbolic ones at their maximum."""
         return self.size(self.spatial)
 
     @property
@@ -181,7 +181,7 @@ def widest_bits(nests: Iterable[Nest]) -> int:
 
 
 def vector_lanes(target: Target, bits: int) -> int:
-    """Lanes of ``bits`` bits in a vector register of a CPU target, rounded down to a power of two."""
+    """Lanes of ``bits`` bits in a vector register of a target, rounded down to a power of two; of 16 bytes at least."""
     return 1 << ((8 * max(16, target.vector_bytes) // bits).bit_length() - 1)
 
 
@@ -241,7 +241,7 @@ class Graph(Shown):
         return list(dict.fromkeys(users)) if len(nest.writes) < 2 else [n for n in self.nests.values() if n in users]
 
     def producers(self, nest: Nest) -> list[Nest]:
-        """Stages that write the arrays ``nest`` reads, except stages without iterations."""
+        """Other stages that write arrays ``nest`` reads, once per array, except stages without iterations."""
         return [n for b in nest.reads for n in self.writers.get(b, ()) if n is not nest and not n.empty]
 
     def is_output(self, nest: Nest) -> bool:
@@ -290,8 +290,8 @@ class Apart(Graph):
 
 
 def pairs_of(graph: Graph) -> Iterator[Pair]:
-    """Candidate pairs: each producer with each of its consumers, then independent stages that read a common array or
-    have equally many cells.
+    """Candidate pairs: each producer with each of its consumers, then up to ``MOST_PAIRS`` pairs of independent stages
+    that read a common array or have equally many cells. Initializations of scatters are left out.
     """
     made = [n for n in graph.nests.values() if n.kind == "scatter"]
     fills = [n for n in graph.nests.values() if any(n is not x and set(n.writes) <= set(x.writes) for x in made)]

@@ -88,18 +88,18 @@ class Fusion(Value, Shown, Generic[S]):
 
     @property
     def problem(self) -> Problem | None:
-        """Error of the last way refused; None if the fusion is legal."""
+        """Error of the last way refused; None if the fusion is legal, or no way was tried."""
         return None if self.legal else next(reversed([*self.refused.values()]), None)
 
     @property
     def code(self) -> str:
-        """Error code of ``problem``; "" if the fusion is legal."""
+        """Error code of ``problem``; "" without one."""
         return self.problem.code if self.problem else ""
 
     @property
     def saved_bytes(self) -> int:
-        """Bytes of memory traffic saved, each array counted once per kernel; negative if the fused kernel moves
-        more.
+        """Bytes of memory traffic saved, each array counted once per kernel; negative if the fused kernel moves more, 0
+        if the fusion is illegal.
         """
         return self.before.nbytes - self.after.nbytes if self.after else 0
 
@@ -124,7 +124,9 @@ class Fusion(Value, Shown, Generic[S]):
 
     @property
     def recommended(self) -> bool:
-        """True if the fusion is worth doing by its measurement, or by the model if it was not measured."""
+        """True if the fusion is worth doing: a measured speed-up of at least ``MEASURED_GAIN`` whose interval excludes
+        slowdowns; if not measured, a modelled one of ``MODELLED_GAIN`` that saves ``LEAST_S``. False if illegal.
+        """
         if self.measured is not None:
             return self.measured.value >= MEASURED_GAIN and self.measured.low >= 1.0
         return self.gain >= MODELLED_GAIN and self.saved_s >= LEAST_S
@@ -141,7 +143,9 @@ class Fusion(Value, Shown, Generic[S]):
         return f"{self.way}: gains a launch, at this size" if self.launch_bound else self.way
 
     def json(self) -> dict[str, Any]:
-        """All fields as JSON data."""
+        """JSON data: stages, kind, legality, way, code and reason, {way: seconds}, bytes, modelled seconds and gain,
+        measured [low, ratio, high] or None, recommended, untaken. ``refused`` is left out but for the last error.
+        """
         told: dict[str, Any] = {
             "first": self.first,
             "second": self.second,
@@ -158,14 +162,15 @@ class Fusion(Value, Shown, Generic[S]):
     def schedule(self, way: str = "") -> S:
         """Schedule of all outputs with this pair fused and every other stage in a separate kernel, to continue from.
 
-        way: one of ``ways`` other than the fastest;  raises the error it was refused with
+        way: one of ``ways``, by default the fastest
+        Raises ScheduleError: the error with which the way, or the last one tried, was refused; ``argument.value``.
         """
         return self._schedule("whole", way)
 
     def pair(self, fused: bool = True, way: str = "") -> S:
         """Schedule of the two stages alone, with all they read as inputs: the program that is modelled and measured.
 
-        fused: False for separate kernels
+        fused: False for separate kernels;  way: as of ``schedule``, with its errors
         """
         return self._schedule("alone", way) if fused else self._made_by("alone", "")
 
@@ -183,7 +188,7 @@ class Fusion(Value, Shown, Generic[S]):
 
 
 class Fusions(Value, Sequence[Fusion[S]], Shown):
-    """Fusions of all pairs of a graph: legal ones by modelled seconds saved, then illegal ones."""
+    """Sequence of the Fusions of a graph's pairs (``pairs_of``): legal ones by modelled seconds saved, then others."""
 
     def __init__(self, rows: Sequence[Fusion[S]], target: Target) -> None:
         order = sorted(rows, key=lambda r: (not r.legal, -r.saved_s))
@@ -240,9 +245,9 @@ def kibibytes(n: int) -> str:
 
 
 def fusions_of(outputs: Sequence[Tensor], target: Target, make: Callable[[Sequence[Tensor], Target], S]) -> Fusions[S]:
-    """Fusion advice for each pair of stages of ``outputs``.
+    """Fusion advice, modelled and not measured, for each candidate pair of stages of ``outputs`` (``pairs_of``).
 
-    make: creates the schedule of given outputs on a target
+    make: function (outputs, target) -> schedule, for ``Fusion.schedule`` and ``Fusion.pair``
     """
     outputs = as_outputs(outputs)
     whole = BaseSchedule(outputs, target)

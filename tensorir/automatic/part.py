@@ -77,7 +77,10 @@ class Part(ABC, Shown):
 
     @cached_property
     def space(self) -> Space:
-        """Search space of the part: knobs, constraints, default and cost model."""
+        """Search space of the part, cached: knobs, constraints, default and cost model.
+
+        ``default`` is that of ``start`` or the first legal configuration. Raises DeclarationError ``space.empty``.
+        """
         return Space(where=self.where(), default=self.start(), **self.knobs()).expecting(self.expected())
 
     @property
@@ -102,7 +105,7 @@ class Part(ABC, Shown):
         return None
 
     def legal(self, **fixed: object) -> Iterator[Config]:
-        """Legal configurations with the knobs ``fixed`` set."""
+        """Legal configurations, last knob fastest, with the knobs ``fixed`` set, also to values not among theirs."""
         tests = self.where().values()
         knobs = {name: [fixed[name]] if name in fixed else values for name, values in self.knobs().items()}
         return (c for c in configurations(knobs) if all(t(c) for t in tests))
@@ -114,11 +117,11 @@ class Part(ABC, Shown):
 
     @cached_property
     def bits(self) -> int:
-        """Bits of the widest element type that the stages read or write."""
+        """Bits of the widest element type that the stages read or write; at least 8."""
         return widest_bits(self.graph.nests[name] for name in self.names)
 
     @property
     def work(self) -> float:
-        """Operations plus weighted bytes of the stages, to rank parts by importance."""
+        """Operations plus 4 times the bytes of arrays of the stages, to rank parts by importance; not a time."""
         nests = [self.graph.nests[name] for name in self.names if name in self.graph.nests]
         return sum(n.work + 4.0 * n.moved for n in nests)

@@ -87,7 +87,7 @@ class Plan:
 
     @property
     def needs(self) -> str:
-        """Feature required of the target; of several architectures the latest."""
+        """Feature required of the target, such as "sm_80", the latest of all parts; "" for none."""
         return max((p.needs for p in self.parts), key=lambda n: (len(n), n))
 
     @property
@@ -96,7 +96,10 @@ class Plan:
         return any(p.approximate for p in self.parts)
 
     def schedule(self, s: BaseSchedule, config: Config) -> BaseSchedule:
-        """Schedule the definition by a configuration; return ``s``."""
+        """Schedule the definition in ``s`` by a configuration of ``space()``; return ``s``.
+
+        Reuses the planner's schedule if ``s`` is unscheduled and ``config`` the default of a plan with one part.
+        """
         begun = self.begun  # by one part: its default is the plan's
         fresh = begun and not s.trace and all(map(is_, s.definition, begun.definition))
         if begun and fresh and config == self.main.space.default:
@@ -116,14 +119,14 @@ class Plan:
         return s
 
     def start(self, s: BaseSchedule) -> None:
-        """Schedule the definition by the default configuration, reusing the planner's schedule as far as it goes."""
+        """Schedule the definition in unscheduled ``s`` by the default configuration, reusing the planner's schedule."""
         if self.begun:
             self._begin(s, self.begun)
         else:
             self._scheduled(s, self.space().default, self.after_inlining)
 
     def _begin(self, s: BaseSchedule, begun: BaseSchedule) -> BaseSchedule:
-        """Schedule the definition as the planner has, and what depends on constants ahead of time; return ``s``."""
+        """Copy the planner's schedule to ``s``, mark arrays of constants ``run_once`` (``_ahead``); return ``s``."""
         s._follow(begun)
         self._ahead(s)
         return s
@@ -171,7 +174,10 @@ class Plan:
         return {k: config[self._called(part, k)] for k in part.space.names}
 
     def space(self) -> Space:
-        """Joint search space of the searched parts; expected seconds are the sum over all parts."""
+        """Joint search space of the searched parts; knobs of others than the main part are named ``<stage>_<knob>``.
+
+        Expected seconds are the sum over all parts with a cost model; none if the main part has no model.
+        """
         knobs, where, start = dict[str, Sequence[object]](), dict[str, Predicate](), dict[str, object]()
         for part in self.searched:
             own = part.space
@@ -283,7 +289,7 @@ class _Round:
 
     @functools.cached_property
     def parts(self) -> tuple[Part, ...]:
-        """Parts of the default plan."""
+        """Parts of the default plan, the first ones included; () if no stage has a part whose start works."""
         return self.claims.claimed(RULES, self.first)
 
     def plans(self) -> Iterator[Plan]:
@@ -319,7 +325,7 @@ class _Round:
 
 
 def _most_work(parts: Sequence[Part]) -> Part:
-    """A plan's main part; plans of other names schedule its stage otherwise."""
+    """The part of the most ``work``, a plan's main part; plans of other names schedule its stage otherwise."""
     return max(parts, key=lambda p: p.work)
 
 
@@ -360,7 +366,11 @@ class _Claims:
     begun_by: dict[Part, BaseSchedule] = field(default_factory=dict)
 
     def claimed(self, rules: Sequence[Rule], given: Sequence[Part], lowers: bool = True) -> tuple[Part, ...]:
-        """``given`` and one exact part for each remaining stage, of the first rule whose start works."""
+        """``given`` and one exact part for each remaining stage, last stage first, of the first rule whose start works.
+
+        A stage without such a part is left out.
+        lowers: True to require that starts can be lowered as well
+        """
         parts = list(given)
         for anchor in reversed(self.graph.nests.values()):
             if any(anchor.name in p.names for p in parts):
@@ -375,7 +385,7 @@ class _Claims:
         wanted: Callable[[str], bool] = bool, lowers: bool = False,
     ) -> Iterator[Part]:  # fmt: skip
         """Yield parts with anchor ``anchor`` and a name accepted by ``wanted``, disjoint from ``parts``, with no
-        outside readers, whose start works; ``lowers``: is lowered, for who takes the first one for the default.
+        outside readers, whose start can be scheduled, with ``lowers`` also lowered; others are added to ``refused``.
         """
         taken = frozenset().union(*(p.names for p in parts))
         for part in itertools.chain.from_iterable(self._made(rule, anchor) for rule in rules):
@@ -497,6 +507,7 @@ def auto(
     Each is an ordinary template: a function of a schedule and a configuration, and a space with named knobs. Rules
     (``tensorir/automatic/rules``) claim stages: cheap stages are inlined, sums with reuse are tiled, rows are reduced
     across lanes and threads, other stages are streamed. Results are reproducible: no rule adds floats atomically.
+    Raises ScheduleError ``automatic.no-rule`` if no rule schedules the definition, ``argument.value``.
     """
     need_choice("precision", precision, PRECISIONS, ScheduleError)
     most = need_number("max_error", max_error, 0)
@@ -508,7 +519,7 @@ def auto(
 def templates_of(made: Sequence[Tensor], wishes: Wishes) -> Callable[[Target], OneByOne[Template]]:
     """Function from a target to the templates of ``auto`` for ``made`` with a workload's options, by name.
 
-    They are made lazily: a lookup or iteration raises ``automatic.no-rule`` if no rule can schedule a stage.
+    They are made lazily: a lookup or iteration raises ``automatic.no-rule`` if no rule schedules ``made``.
     """
     known = functools.lru_cache(maxsize=8)(lambda t, _: plans(made, t, wishes))  # those of other names are equal
 
@@ -540,11 +551,11 @@ MAX_NODES = 1 << 19
 
 
 FEW_NODES = MAX_NODES >> 3
-"""Nodes of a scheduled program up to which it is taken for short, by guess: lowering made starts 35 times as long."""
+"""Maximum IR nodes of a scheduled program taken to be within ``MAX_NODES`` without lowering, which is slow."""
 
 
 def length_of(bodies: Sequence[Stmt]) -> int:
-    """IR nodes of kernels, each counted as often as its loops are unrolled."""
+    """IR nodes of kernels after unrolling: each counts once per iteration of its enclosing unrolled loops."""
     return sum(map(_length, bodies))
 
 

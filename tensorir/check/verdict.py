@@ -238,8 +238,8 @@ def arguments_for(s: BaseSchedule, seed: int = 0) -> list[np.ndarray]:
 
 def emulated(s: Any, shapes: object, seed: int, limit_s: float | None = None) -> Verdict:
     """Verdict on the CUDA text of ``s``, run on the CPU at up to ``EMULATED_SHAPES`` awkward shapes, edited text at its
-    own shape; stops at the first problem. Errors of lowering are problems; a CompileError of the C++ compiler is raised,
-    unless the text has parts that the emulator lacks.
+    own shape; stops at the first problem. Errors of lowering are problems. A CompileError of the C++ compiler is
+    raised, unless the text has parts that the emulator lacks.
 
     limit_s: seconds of processor time for each run; None: by the number of terms of the declaration
     """

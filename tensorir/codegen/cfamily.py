@@ -72,7 +72,7 @@ DECLARED_SHARED = 48 << 10
 """Bytes of block memory that CUDA kernels may declare; above that all of it comes at launch."""
 ARENA_ALIGN = 128
 TILE_ALIGN = 1024
-"""Of arrays whose pieces are permuted by their address."""
+"""Alignment in bytes of shared arrays that are swizzled by their address."""
 
 
 def emit(module: Module, target: Target, notes: Sequence[str] = (), gathers: Sequence[GatherRange] = ()) -> Source:
@@ -248,7 +248,7 @@ class _KernelText:
         return [f"{INDENT}const {wide} {self.names.variable(v)} = {name};" for v, name in self.narrow.items()]
 
     def launch(self) -> KernelLaunch:
-        """Grid, block, arguments and shared memory of the kernel, as KernelLaunch."""
+        """Grid, block, arguments and shared memory of the kernel; call it after ``text``, which finds alignments."""
         maps = tuple(self.expr.maps.values())
         args = (*(b.name for b in self.params), *(m.name for m in maps), *(v.name for v in self.k.scalars))
         arena = self._arena()
@@ -332,7 +332,9 @@ class _KernelText:
 
     @property
     def is_wide(self) -> bool:
-        """True if the body must be a separate function, with a target attribute for 64-byte vector registers."""
+        """True if the body must be a separate function, with a target attribute for 64-byte vector registers;
+        known once the body has been printed.
+        """
         return self.expr.wide
 
     def _around(self, head: str, params: list[str], shared: list[str], top: list[str], body: list[str]) -> str:
@@ -577,7 +579,7 @@ void AnnotateIgnoreWritesEnd(const char *file, int line);
 #define TIR_MEETS(call) (call)
 #endif
 #endif"""
-"""Nothing of such a kernel is reported then. Plain stores they stay: vectors have no atomic ones."""
+"""Macro that hides all stores of a kernel from the thread sanitizer; they stay plain: vectors have no atomic ones."""
 
 
 def blocks_meet(k: Kernel) -> bool:
@@ -600,7 +602,7 @@ def blocks_meet(k: Kernel) -> bool:
 
 INT_MIN, INT_MAX = -(2**31), 2**31 - 1
 DATA: Interval = (0, 0)
-"""The range of numbers that data give: launches check that places are in range."""
+"""Range assumed of loaded index values: launches check that they are in range."""
 
 _ENDS: dict[str, Callable[[float, float], float]] = {
     "+": lambda x, y: x + y, "-": lambda x, y: x - y, "*": lambda x, y: x * y, "min": min, "max": max,
@@ -608,7 +610,7 @@ _ENDS: dict[str, Callable[[float, float], float]] = {
 
 
 def fits_int(axes: Iterable[Loop], body: Stmt) -> bool:
-    """True if all indices of a kernel and their subexpressions fit int32, judging by loop ranges."""
+    """True if all indices of a kernel and their subexpressions fit int32 by loop ranges; loaded values count as 0."""
     return _Ranges(axes, body).fit
 
 

@@ -9,7 +9,7 @@ from tensorir.codegen.source import AVX512, WIDE_MACRO
 from tensorir.ir.tree import Kind, Scope
 
 CUDA_PROBE = 'extern "C" __global__ void f(float *x) { x[0] = 1.0f; }\n'
-"""The smallest kernel: whether a compiler works at all."""
+"""The smallest kernel, compiled to find out if a compiler works at all."""
 
 _AVX512 = f'target("{",".join(AVX512)}"), min_vector_width(512)'
 """Attributes of functions with such registers: for many processors of Intel the compiler takes halves of them if not
@@ -46,7 +46,7 @@ ATOMIC_ADD = """inline void tir_atomic_add(volatile __global float *p, float x) 
   volatile __global int *cell = (volatile __global int *)p;
   for (int old = *cell, seen; (seen = atomic_cmpxchg(cell, old, as_int(as_float(old) + x))) != old;) old = seen;
 }"""
-"""OpenCL C 1.2 adds no floats: the sum takes its place only where what it was added to still is."""
+"""Function that adds to a float atomically, by compare-and-exchange; OpenCL C 1.2 has none."""
 
 SHARED_ARENA = """#ifndef TIR_EMULATED
 #define TIR_SHARED(name, bytes) extern __shared__ __align__(1024) unsigned char name[]
@@ -328,6 +328,6 @@ C = replace(
     header=C_HEADER,
     double_header="",
 )  # fmt: skip
-"""C11 with the vector extensions that gcc and clang share: one text a width of registers, blocks told by a number."""
+"""C11 with the vector extensions that gcc and clang share; a kernel is a function that gets the index of its block."""
 
 DIALECTS = {"opencl": OPENCL, "cuda": CUDA, "hip": HIP, "c": C}

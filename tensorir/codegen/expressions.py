@@ -60,7 +60,7 @@ _BIT_OPERATORS = ("&", "|", "<<", ">>")
 _CHOICE, _EQUAL, SUM, _PRODUCT, UNARY = 2, 7, 10, 11, 12
 """Precedence of operators; at ``_CHOICE`` all but ``?`` stands as it is."""
 HALF_BYTES = 32
-"""Of a register of AVX-512; the widest vectors that functions take and return in the same place everywhere."""
+"""Bytes of half an AVX-512 register: how wider vectors are passed depends on what a function is compiled for."""
 _WORDS = {2: "unsigned short", 4: "unsigned int", 8: "uint2", 16: "uint4"}
 """CUDA types for so many bytes that are moved, not computed with."""
 
@@ -168,7 +168,7 @@ class Expressions:
         return text
 
     def function(self, name: str, dtype: str) -> str:
-        """The dialect's name of a math function for float32, or float64 if ``dtype`` is; records a helper so named."""
+        """Name of a math function for float64, else float32 (fast unless ``precise_math``); records helpers."""
         one, two = self.d.functions[name]
         fast = one if self.target.precise_math else self.d.fast.get(name, one)
         found = two if dtype == "float64" else fast
@@ -281,7 +281,7 @@ class Expressions:
         return text
 
     def minmax(self, e: Binary) -> str:
-        """C text of a min or max: NaN if either float is NaN (as NumPy); integers use ``? :``."""
+        """C text of a min or max: NaN if either float is NaN (as NumPy); integers by ``? :`` or a function."""
         if DTYPES[e.dtype].kind == "f":
             return self.extreme(e)
         if e.dtype == "index" and self.d.types["index"] == "int":
@@ -461,7 +461,7 @@ class Expressions:
 
     def vector_type(self, dtype: str, lanes: int) -> str:
         """C type of a vector, such as ``float4``; the scalar type for 1 lane. CUDA gets an integer type of the same
-        size if it has no such vector.
+        size if it has no such vector. Sets ``wide`` for vectors of 64 bytes, if ``may_widen``.
         """
         if word := self.word(dtype, lanes):
             return word
@@ -599,7 +599,7 @@ class Expressions:
         return f"vload{i.lanes}(0, {self.address(name, i.base)})"
 
     def picked(self, e: Pack) -> str | None:
-        """Vector whose lanes come from one or two vector loads and zeros (``picked``); None if it has no such form."""
+        """C text of a vector whose lanes come from one or two vector loads and zeros (``picked``); else None."""
         if not self.d.has_vectors or self.target.kind != "cpu":
             return None
         if len(e.items) == 16:

@@ -187,7 +187,7 @@ HELPERS: dict[str, Any] = {
         "cuda": "{i}float tir_round_float16(float x) {{ return __half2float(__float2half_rn(x)); }}",
     },
 }
-"""Helper functions, emitted only where used."""
+"""Helper function -> its text, or {language family: text}, as a template of ``helper_text``."""
 
 
 def helper_text(name: str, dialect: Dialect) -> str:
@@ -299,7 +299,7 @@ TEXTS = {
         "}\n#endif"
     ),
 }  # fmt: skip
-"""Functions and types by name; the emulator has its own."""
+"""Function or type -> its CUDA text, which the emulator replaces by its own."""
 
 
 def hopper_text(name: str) -> str | None:

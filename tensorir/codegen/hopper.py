@@ -38,7 +38,7 @@ def product_registers(body: Stmt) -> tuple[set[Buffer], set[Buffer]]:
 
 
 def order_lines(s: Stmt, expr: Expressions, sums: Sequence[Buffer], given: Sequence[Buffer]) -> list[str]:
-    """Lines for the fence, commit or wait ``s`` of asynchronous work.
+    """Lines for the fence, commit, wait or arrival ``s`` of asynchronous work; TypeError for other statements.
 
     sums, given: accumulators and register operands of wgmma instructions declared here. Compilers do not know what
                  these instructions access: empty asm statements on the registers keep accesses before or after them

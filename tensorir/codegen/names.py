@@ -39,7 +39,10 @@ _COMPILERS_OWN = re.compile("_[A-Z_]")
 
 @functools.lru_cache(4096)
 def identifier(name: str) -> str:
-    """C identifier for ``name``; other characters become ``_`` or their code."""
+    """C identifier for ``name``: other characters become ``_`` or their code, reserved words end with an added ``_``.
+
+    Over 60 characters it is cut to 48 and a hash of ``name``. Different names may give one identifier (``Names``).
+    """
     out = "".join(
         c if c.isascii() and (c.isalnum() or c == "_") else "_" if c.isascii() else f"_u{ord(c):x}" for c in name
     )
@@ -80,13 +83,13 @@ class Names:
         self._taken = set(taken)
 
     def buffer(self, b: Buffer) -> str:
-        """C name of an array."""
+        """C name of an array, claimed when first asked for."""
         if b not in self._of:
             self._of[b] = self.claim(identifier(b.name))
         return self._of[b]
 
     def variable(self, v: Var) -> str:
-        """C name of a loop or Let variable."""
+        """C name of a loop or Let variable, claimed when first asked for; the part of its name after the first dot."""
         if v not in self._of:
             self._of[v] = self._claim(self._short(v), self._taken)
         return self._of[v]

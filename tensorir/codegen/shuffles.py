@@ -97,7 +97,11 @@ class Picked:
 
 
 def picked(e: Pack, arith: Arith) -> Picked | None:
-    """``e`` as lanes of one or two vector loads within the buffer; None if it has no such form."""
+    """``e`` as lanes of one or two vector loads within the buffer; None if it has no such form.
+
+    Supported: 4 or 8 lanes of float32, three or more of them adjacent loads from one array in global or shared memory,
+    1 or 2 elements apart, the others constant 0.
+    """
     count, used = len(e.items), [k for k, i in enumerate(e.items) if isinstance(i, Load)]
     loads = [i for i in e.items if isinstance(i, Load)]
     if count not in (4, 8) or len(loads) < 3 or used != list(range(used[0], used[-1] + 1)):
@@ -164,6 +168,8 @@ def _two(first: Linear, step: int, n: int, lane: int, count: int) -> list[Picked
 class Across:
     """A loop that reads columns of a register tile: ``rows`` rows of ``buffer``, ``pitch`` elements apart, first index
     ``form``.
+
+    pack: vector of the loads of one column;  widest: elements of the largest vector
     """
 
     loop: Loop
@@ -179,7 +185,7 @@ class Across:
 
     @property
     def side(self) -> int:
-        """Side of the square transposed at once, 8 or 4; 0 if there are too few rows."""
+        """Side of the square transposed at once, 8 or 4; 0 if it does not divide the rows, or iterations are fewer."""
         return next((n for n in SIDES if n <= self.widest and self.rows % n == 0 and as_int(self.loop.extent) >= n), 0)
 
     @property
@@ -298,4 +304,4 @@ TRANSPOSE = {
     d.family: {side: _network(side, mix, d.lane_inline, d.types["int64"]) for side in SIDES}
     for d, mix in ((OPENCL, _swizzled), (C, _shuffled))
 }
-"""``to`` receives the columns of some rows, ``pitch`` elements apart, as rows that are ``rows`` elements apart."""
+"""{language family: {side: C function}} that stores column k of a tile, its rows ``pitch`` apart, at to + k * rows."""

@@ -51,7 +51,7 @@ class TensorMap(Shown):
     swizzle: bytes of a row of the tile within which pieces of 16 bytes are permuted: 128, 64, 32, or 0 for none
     steps:   per dimension: distance of elements that the copy takes from the box (elementStrides); () for all elements
     lower, upper: of an image (n, h, w, c) copied pixel by pixel (im2col mode): row and column of the first pixel, and
-                  distance of the last pixel from the image's last one. ``box`` is (pixels, channels) then, ``steps``
+                  of the end of the traversed box, from the image's end. ``box`` is (pixels, channels) then, ``steps``
                   from one pixel to the next. () for tiles that are boxes
     """
 
@@ -76,6 +76,7 @@ class KernelLaunch(Shown):
     """One kernel of a Source with its launch: ``grid`` blocks of ``block`` threads, both (x, y, z).
 
     args:    names of Params, or of ``maps``, in the order of the kernel's signature
+    shared_bytes: shared memory of a block, declared in the text or allocated at launch
     once:    True if it depends on some inputs only and its results stay in workspace that no other kernel writes, so
              that one run serves all launches on the same inputs (packing of weights)
     cluster: blocks per thread-block cluster, along x; the grid's x is a multiple of it
@@ -194,6 +195,7 @@ class Source(Shown):
     params:   in signature order for the user: inputs, outputs; then workspace and constants
     kernels:  in launch order
     instructions: names of the hardware instructions (``intrin/``) in the text
+    gathers, segments, unique, dims: checks at launch;  assumed: unchecked promises
     """
 
     name: str
@@ -215,7 +217,7 @@ class Source(Shown):
         )
 
     def diff(self, other: Source) -> Text:
-        """Unified diff of the texts of two sources."""
+        """Unified diff from the text of ``other`` to this one's."""
         return difference(other.text, self.text)
 
     @property
@@ -263,7 +265,7 @@ class Source(Shown):
         )
 
     def fixed(self, values: Mapping[str, bytes]) -> Source:
-        """Copy with inputs replaced by constants.
+        """Copy with inputs replaced by constants; checks of their elements are dropped, those of scatter targets stay.
 
         values: {input name: its elements as little-endian, row-major bytes}
         """

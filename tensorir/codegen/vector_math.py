@@ -153,8 +153,8 @@ def _exp2(s: Spelling) -> list[str]:
 
 
 def _log1p_of_rest(s: Spelling) -> list[str]:
-    """C lines that decompose ``x = 2**m * (1 + f)``, f in [sqrt(1/2) - 1, sqrt(2) - 1], and set ``y`` = log(1 + f)
-    - f.
+    """C lines that set m and f of ``x = 2**m * (1 + f)``, f in [sqrt(1/2) - 1, sqrt(2) - 1], z = f * f, and p so that
+    ``(p * f - 0.5) * z`` is log(1 + f) - f.
     """
     f = s.floats
     return [

@@ -36,7 +36,7 @@ _POWER = """\
   return ({kind})made;
 }}"""
 _NEGATIVE = "  if (b < 0) return ({kind})(a == 1 || a == -1 ? (b & 1 ? a : 1) : 0);\n"
-"""Of a negative exponent the power is a fraction, and is rounded toward zero."""
+"""Line for negative exponents: the power is a fraction, rounded toward zero."""
 
 
 def narrow(dtype: str) -> bool:

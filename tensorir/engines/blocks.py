@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tensorir.target import Target
 
 ROOMY = 48 * 1024
-"""Bytes of shared memory with which several blocks run on a multiprocessor: what a default does with, if it can."""
+"""Bytes of shared memory per block that defaults keep to if possible, so that several blocks fit a multiprocessor."""
 
 
 def bind_grid(s: BaseSchedule, z: Sequence[str], y: Sequence[str], x: Sequence[str]) -> str:
@@ -46,7 +46,7 @@ def _blocks(s: BaseSchedule, loops: Sequence[str]) -> int:
 
 
 def extent_of(s: BaseSchedule, loop: str) -> int:
-    """Extent of a loop."""
+    """Constant extent of the loop named ``loop``."""
     return as_int(s.index.loops[str(loop)].extent)
 
 

@@ -23,21 +23,21 @@ from tensorir.tune.gpu_devices import gpu_of
 from tensorir.tune.gpu_model import MatrixProduct, Tiles, seconds
 
 MULTIPROCESSORS = 132
-"""Of an H100 or H200, where nothing says how many there are."""
+"""Assumed multiprocessors of an unknown device: those of an H100 or H200."""
 UNSPLIT: Mapping[str, int] = {"raster": 1, "splits": 1, "atomic": 0, "rest": 0}
-"""Blocks in rows, each with all terms of its tile."""
+"""Knob values for row-major blocks without split reductions."""
 TERMS = 128
-"""Of a part, at least."""
+"""Least terms per part of a split reduction."""
 ADDERS = 256
-"""Threads of a block that adds up partial sums."""
+"""Threads per block of the kernel that adds up partial sums."""
 SPLIT_SHARE = 0.9
-"""A reduction is split by default where that is expected to take less than this share of the time."""
+"""A default splits the reduction if its modelled time is less than this share of the unsplit one."""
 
 Leave = Callable[[str, str, str], None]
 
 
 def multiprocessors(target: Target) -> int:
-    """Number of multiprocessors of the target device."""
+    """Number of multiprocessors of the target device; ``MULTIPROCESSORS`` if unknown."""
     gpu = gpu_of(target)
     return gpu.units if gpu else target.units or MULTIPROCESSORS
 
@@ -58,8 +58,8 @@ class Operand(NamedTuple):
     inlined: bool = False
 
     def lanes(self, row: int, whole: int, most: int) -> int | None:
-        """Vector width for copying rows of ``row`` elements: a power of two up to ``most`` that divides contiguous
-        runs; None for scalars.
+        """Vector width, in elements, for copying rows of ``row`` elements: a power of two up to ``most`` and 16 that
+        divides ``row`` and the contiguous runs (``together``, else ``whole``, the array's row); None for scalars.
         """
         run = self.together or whole
         return next((n for n in (16, 8, 4, 2) if n <= most and row % n == 0 and run % n == 0), None)
@@ -191,15 +191,15 @@ class Engine(Tile[Gemm], ABC):
 
 
 ORDER = Knob(1, 8, 4, 2, 16), Knob(1, 2, 3, 4, 6, 8, 12, 16, 24, 32), Knob(0, 1), Knob(0, 1)
-"""Of blocks: rows of a band, parts of the reduction, how they meet, whether only what whole waves leave is in parts."""
+"""Knobs ``raster``, ``splits``, ``atomic`` and ``rest`` of ``Blocks``."""
 
 
 class Blocks(Engine):
     """Base of CUDA engines with a traversal order of blocks and split reductions.
 
-    raster: rows of blocks in a band;  splits: parts of the reduction, which a second kernel adds up, or which with
-    ``atomic`` are added to the result in any order;  rest: only what whole waves leave is in parts
-    in_flight: copies of the pipeline are asynchronous
+    raster: rows of blocks per band;  splits: parts of the reduction, added up by a second kernel, or if ``atomic`` by
+    atomic additions to the result, in any order;  rest: 1 to split only the tiles of the last, partial wave
+    in_flight: 1 if the pipeline's copies are asynchronous
     """
 
     in_flight = Knob(0, 1)
@@ -256,7 +256,7 @@ class Blocks(Engine):
         return time
 
     def worth_parts(self, expected: Callable[[Config], float]) -> int:
-        """Number of reduction splits with the least modelled time, 1 unless a second kernel pays off.
+        """Value of ``splits`` with the least modelled time; 1 unless that is below ``SPLIT_SHARE`` of the unsplit one.
 
         1 also if rows and columns are at least as many as terms: smaller tiles would fill the device as well.
         """
@@ -316,7 +316,9 @@ class Blocks(Engine):
         return whole * self.high if whole < rows else 0
 
     def parts(self) -> bool:
-        """True if the reduction can be split as requested."""
+        """True if the reduction can be split as requested: ``splits`` parts of at least ``TERMS`` terms and four steps,
+        ``atomic`` only for ``plain_sums`` without ``rest``. Unsplit: True without ``atomic`` and ``rest``.
+        """
         if self.splits == 1:
             return not (self.atomic or self.rest)
         length = part_length(self.p.k, self.splits, self.step)
@@ -325,7 +327,9 @@ class Blocks(Engine):
         return not self.atomic or (not self.rest and plain_sums(self.p))
 
     def waves(self) -> bool:
-        """True if the split leftover fits one wave and consists of whole bands."""
+        """True if unsplit, or if the split tiles make at most two waves of blocks; with ``rest``, they and the unsplit
+        ones must also be whole bands, and there must be both.
+        """
         if self.splits == 1:
             return True
         rows, columns = self.tiles
@@ -407,5 +411,5 @@ def _share_elements(s: BaseSchedule, p: Gemm, batch: Sequence[str], out: str) ->
 
 
 def part_length(k: int, splits: int, step: int) -> int:
-    """Terms per part of a split reduction, the last one excepted."""
+    """Terms per part of a reduction of k terms, a multiple of ``step``; the last part may be shorter."""
     return -(-k // (splits * step)) * step

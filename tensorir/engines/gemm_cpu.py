@@ -42,64 +42,61 @@ if TYPE_CHECKING:
 # a server with vectors of 64 bytes. ``LATENCY`` and ``STRIDED`` bound nothing there.
 
 CLOCK = 4e9
-"""Cycles a second of the core that prices were measured on."""
+"""Clock in Hz of the core that prices were measured on."""
 MULTIPLY, LOAD = 0.47, 0.37
 """Cycles of a multiply-add of vectors, and of a load of a vector or of an element for all lanes."""
 LATENCY = 4.0
 """Cycles between dependent multiply-adds."""
 FOLDED = 0.23
-"""Cycles of a load of an element that one multiply-add alone reads, next to others in memory: it is a part of that."""
+"""Cycles of a scalar operand folded into its only multiply-add, contiguous with others in memory."""
 POINTERS, PLACE = 12, 15.0
-"""Rows whose places in memory stay in registers where tiles have them at different distances, and cycles to find one.
-"""
+"""Rows of an unevenly spaced tile whose addresses stay in registers; cycles to compute the address of a row."""
 UNEVEN_FACTOR = 1.04
-"""Times that a tile of windows takes whose rows are at different distances."""
+"""Slowdown of a tile of windows with unevenly spaced rows."""
 SECOND_CACHE_LINE, THIRD_CACHE_LINE = 0.42, 1.6
-"""Cycles more of 64 bytes of b that come from the second-level cache, or cross lines; and from beyond that cache."""
+"""Additional cycles per 64 bytes of b from the L2 cache, or across lines; and from beyond the L2 cache."""
 SECOND_CACHE_BYTES = 1792 * 1024
-"""Bytes of panels that stay in the second-level cache: of one a quarter, next to what else a core reads, of all of b
-three quarters.
-"""
+"""Bytes of L2 cache: one panel stays there up to a quarter of it, next to other data, all of b up to three quarters."""
 L1_BYTES = 24 * 1024
-"""Bytes that a panel of b may have to stay in the first-level cache while rows of a pass by."""
+"""Maximum bytes of a panel of b that stays in the L1 cache while rows of a pass by."""
 SUM = 3.2
-"""Cycles to bring a vector of sums to block memory or from there."""
+"""Cycles to store a vector of accumulators to block memory, or load it from there."""
 COPY, TURN, STRIDED, GATHER = 0.19, 0.67, 1.6, 0.57
-"""Cycles to pack an element of b: in vectors, turned in registers, one by one, from runs shorter than vectors."""
+"""Cycles to pack an element of b: in vectors, transposed in registers, one by one, from runs shorter than vectors."""
 SCATTERED = 1.2
-"""Cycles to read an element of b in place from such runs."""
+"""Cycles to read an element of b in place from runs shorter than vectors."""
 RAGGED = 1.3
-"""Cycles to write an element lane by lane, which all vectors are where the last one is not whole."""
+"""Cycles to store an element lane by lane, as for all vectors if the last one of a row is incomplete."""
 LEAVING, ALONE = 0.6, 2.5
-"""Cycles of a result that is turned in registers and leaves in vectors of rows, and of one that leaves alone."""
+"""Cycles to store a result transposed in registers, in vectors of rows, and one by one."""
 GAP_LINE, FAR_PANELS = 6.0, 3000.0
-"""Cycles of 64 bytes of a that are gaps between what each panel reads again, and of the first panel of a block, of
-those that one kernel packs and that no cache near a core holds, until the next ones are foreseen.
+"""Cycles per 64 bytes of gaps between the elements of a that each panel reads; cycles of the first panel of a block, if
+a kernel packs panels beyond the L2 cache, until prefetching sets in.
 """
 FEW_TILES_ROWS = 64
-"""Rows of whole matrices up to which tiles are too few for a far panel to come in their time."""
+"""Maximum rows of plain matrices for which the tiles of a panel take less time than loading a far panel."""
 FAR_STREAM = 11.0
-"""Cycles of 64 bytes of panels that come from far, one after another."""
+"""Cycles per 64 bytes of panels streamed from beyond the L2 cache."""
 FAR_LINE, FAR_RUN = 7.2, 9.9
-"""Cycles of 64 bytes that a core reads for the first time, and of each run of them, which no core foresees."""
+"""Cycles per 64 bytes that a core reads for the first time; additional cycles per run, which is not prefetched."""
 PACKED = 25.0
-"""Cycles of 64 bytes that one kernel packs and another one reads."""
+"""Cycles per 64 bytes that one kernel packs and another one reads."""
 START_CYCLES = 77_000.0
 """Cycles of a launch in which only one core works."""
 ACROSS, FOUR, SPILLED = 1.25, 0.8, 0.25
-"""Cycles to add one lane of a vector to others; the share of them that remains where four results are written next to
-each other; and cycles more of a multiply-add where vectors of both operands do not fit in registers.
+"""Cycles per lane of a horizontal sum of a vector; factor on them if four adjacent results are stored together;
+additional cycles of a multiply-add if the vectors of both operands do not fit in registers.
 """
 KEPT_CYCLES = 0.6
-"""Cycles of an element of a padded image that a block keeps."""
+"""Cycles per element of the padded image that a block stages."""
 FEWEST_EVEN_ROWS = 4
-"""Rows of a tile from which on its evenness may outweigh its size."""
+"""Least rows of an evenly spaced tile that may be better than a larger, uneven one."""
 FEW_ROWS = 12
-"""Rows up to which reading b in place costs less than packing it."""
+"""Maximum rows for which reading b in place costs less than packing it."""
 
 
 def reads_in_place(p: Gemm) -> bool:
-    """True if b is to be read unpacked: few rows, stored (k, n), not a constant to be packed once."""
+    """True if b is to be read unpacked: at most ``FEW_ROWS`` rows, b stored (k, n) in whole vectors, no constant."""
     return p.m <= FEW_ROWS and not p.tb and p.n >= p.vector_lanes and not p.prepack
 
 
@@ -116,7 +113,7 @@ def is_even(p: Gemm, rows: int) -> bool:
 
 
 def has_gaps(p: Gemm) -> bool:
-    """True if elements of a that nobody reads lie between those that each panel of b reads again."""
+    """True for results stored (n, m) if a skips stored elements (``apart`` > 1): each panel of b reads across gaps."""
     return p.tc and p.apart[0] > 1.0
 
 
@@ -166,7 +163,7 @@ def element_cycles(p: Gemm, depth: int, width: int, in_place: bool) -> float:
 
 
 def packing_cycles(p: Gemm, vectors: int, turned: bool) -> float:
-    """Cycles to pack one element of b; ``turned``: with transposition"""
+    """Cycles to pack one element of b in panels of ``vectors`` vectors; ``turned``: transposed in registers"""
     way = GATHER if is_scattered(p) else TURN if turned else STRIDED if p.tb else COPY
     return way + (RAGGED / vectors if p.n % p.vector_lanes else 0.0)
 
@@ -185,14 +182,14 @@ def reading_cycles(p: Gemm, rows: int, run: int) -> float:
 
 
 def launched(cycles: float) -> float:
-    """Total ``cycles`` over all cores plus the start of parallel work, which at most doubles those of small kernels."""
+    """``cycles``, summed over all cores, plus the start of parallel work: CORES * START_CYCLES, at most ``cycles``."""
     return cycles + min(cycles, CORES * START_CYCLES)
 
 
 ROWS_OF_SUMS = 96
-"""Rows up to which the sums of a strip of columns fit next to what the block reads of b."""
+"""Maximum rows for which the accumulators of a strip of columns fit block memory next to the block's part of b."""
 ROWS, COLUMNS = 16, 512
-"""Rows and columns of an operand that a block packs, of such as are packed by a kernel."""
+"""Rows and columns of an operand packed per block of a packing kernel."""
 
 
 class RegisterTile(CpuTile[Gemm], ABC):
@@ -245,7 +242,7 @@ class RegisterTile(CpuTile[Gemm], ABC):
         """Schedule product ``of`` with this configuration; returns ``s``."""
 
     def walk(self, s: BaseSchedule, of: Product, k: str, a: str, b: str = "") -> Product:
-        """Reindex the reduction to axis ``k``, pack operands in the accumulator type; the updated Product."""
+        """Reindex the reduction to ``k``; pack a (if ``pack_a``) as ``a``, b as ``b`` ("": no); the updated Product."""
         packed = ((of.a, of.a_outer, a if self.pack_a else ""), (of.b, of.b_outer, b))
         reads = {name: ", ".join((*outer, axes)) for name, outer, axes in packed if axes}
         axes = ", ".join((*of.outer, "i", "j"))
@@ -261,7 +258,7 @@ class RegisterTile(CpuTile[Gemm], ABC):
         return [block], inside
 
     def rows_packed(self, s: BaseSchedule, of: Product) -> BaseSchedule:
-        """Pack a in the accumulator type by a separate kernel, if ``pack_a``; returns ``s``."""
+        """Schedule the kernel that packs a in the accumulator type, if ``pack_a``; returns ``s``."""
         if not self.pack_a:
             return s
         p, packed = self.p, of.a_copy
@@ -284,7 +281,10 @@ class RegisterTile(CpuTile[Gemm], ABC):
 
 
 class PanelTile(RegisterTile):
-    """Register tiles over b panels of ``vectors`` vectors; ``pack``: where panels are packed"""
+    """Register tiles over b panels of ``vectors`` vectors.
+
+    pack: packing of panels: "block" or "panel" (inside the block), "kernel" (a separate kernel), "none" (read in place)
+    """
 
     vectors, pack = Knob[int](), Knob[str]()
 
@@ -316,9 +316,7 @@ class PanelTile(RegisterTile):
 
     @property
     def leaving(self) -> float:
-        """Cycles to store one result if results are transposed in registers: part of a tile's rows leave in vectors,
-        others one by one.
-        """
+        """Cycles to store one result of a transposed tile (``tc``): LEAVING in vectors to ALONE one by one."""
         least, more = divmod(self.high, -(-self.high // self.tile))
         if not more or least < min(SIDES):
             return LEAVING if least >= min(SIDES) else ALONE
@@ -353,7 +351,7 @@ class PanelTile(RegisterTile):
 
     @property
     def chains(self) -> int:
-        """Independent accumulation chains per core."""
+        """Least accumulator vectors of a register tile: up to 6, to keep a core busy; 1 below 4 rows."""
         p = self.p
         return min(6, p.m * -(-p.n // p.vector_lanes), (p.registers + 2) // 3) if p.m >= 4 else 1
 
@@ -461,12 +459,12 @@ class ColumnTile(PanelTile):
 
     @property
     def kept(self) -> float:
-        """Cycles of a block for what it keeps of the image."""
+        """Cycles of a block to stage its part of the image; 0.0 without one."""
         return 0.0
 
 
 class PaddedTile(ColumnTile):
-    """Engine "image": "column" for windows over a padded image; a block keeps what its rows of pixels read of it."""
+    """Engine "image": "column" for windows over a padded image; a block stages the part that its rows read."""
 
     @property
     def image_rows(self) -> int:
@@ -652,7 +650,7 @@ TEMPLATES: Mapping[str, type[RegisterTile]] = {"column": ColumnTile, "strip": St
 
 
 def cpu_engines(p: Gemm) -> dict[str, type[RegisterTile]]:
-    """{name: engine}, the most promising for the problem first."""
+    """{name: engine}, the most promising for the problem first: "column" and "strip", and "dot" for b stored (n, k)."""
     order = ["column", "strip"]
     if not p.prepack and not p.tb and (p.m <= FEW_ROWS or (p.m <= ROWS_OF_SUMS and p.n * p.k >= 1 << 20)):
         order.reverse()
@@ -662,12 +660,14 @@ def cpu_engines(p: Gemm) -> dict[str, type[RegisterTile]]:
 
 
 def turns(p: Gemm, run: int, last: int) -> bool:
-    """True if an operand is transposed in registers while packing."""
+    """True if an operand is transposed in registers while packing: float32, vectors of at least 8 lanes, an extent of
+    at least 8 along ``run`` (contiguous in memory) and of a vector along ``last`` (contiguous when packed).
+    """
     return p.dtype == "float32" and run >= SIDE and last >= p.vector_lanes >= SIDE
 
 
 def _tiles(shape: Gemm) -> list[tuple[int, int]]:
-    """Candidate register tiles (rows, vectors)."""
+    """Candidate register tiles (rows, vectors) of at most m rows whose accumulators fit the registers."""
     found = [(6, 2), (4, 3), (3, 4), (2, 6), (1, 8), (4, 2), (3, 3), (2, 4), (1, 4)]
     found += [(rows, 1) for rows in (8, 6, 4, 3, 2, 1)]
     if shape.registers >= 32:
@@ -678,14 +678,17 @@ def _tiles(shape: Gemm) -> list[tuple[int, int]]:
 
 
 def _even_tiles(shape: Gemm) -> list[tuple[int, int]]:
-    """Tiles (rows, vectors) of the most rows of one run that registers hold, for runs without such sizes otherwise."""
+    """Tiles (rows, vectors) of the most rows that divide ``row_run`` and fit the registers, for 2, 3 and 4 vectors.
+
+    Without tiles of fewer than ``FEWEST_EVEN_ROWS`` rows; [] without ``row_run``.
+    """
     most = shape.registers // shape.product_room
     found = [(divisor_of(shape.row_run, most // v - 1), v) for v in (2, 3, 4)] if shape.row_run else []
     return [tile for tile in found if tile[0] >= FEWEST_EVEN_ROWS]
 
 
 def _strips(n: int, lanes: int, wanted: Sequence[int] = ()) -> list[int]:
-    """Candidate strip widths in whole vectors."""
+    """Candidate strip widths below n + 6 * lanes, ascending: ``wanted``, else whole vectors, and rounded parts of n."""
     sizes = wanted or [lanes * v for v in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)]
     parts = {-(-n // (d * lanes)) * lanes for d in (1, 2, 4, 6, 8)}
     limit = max(2048, *sizes)

@@ -18,7 +18,7 @@ from tensorir.tune.gpu_model import MatrixProduct, Tiles, seconds
 
 DTYPES = ("float32", "int32")
 QUAD = 4
-"""Neighbours that one access of 16 bytes brings."""
+"""Adjacent 4-byte elements of one 16-byte access."""
 
 
 class SharedTile(Engine):
@@ -176,7 +176,11 @@ class WarpTile(Blocks):
         return inline(s, given)
 
     def _column(self, axis: str, turned: bool, alone: int) -> str:
-        """Layout text that avoids bank conflicts for an operand's non-k axis, with swizzles by bits of k."""
+        """Layout text that avoids bank conflicts for an operand's non-k axis, with swizzles by bits of k; ``axis`` if
+        no swizzle is needed or applies.
+
+        turned: the operand is stored along k;  alone: extent of the tile if it is copied without vectors, else 0
+        """
         if turned and alone:
             return f"{axis}/{QUAD} ^ k%{min(8, alone // QUAD)}, {axis}%{QUAD}"
         pieces = self.bk // QUAD
@@ -225,7 +229,9 @@ class WarpTile(Blocks):
 
 def _quads(axis: str, tile: int, threads: int, bk: int, along_k: bool) -> str:
     """Layout text of an axis read in register tiles: quads of all threads interleaved and swizzled, free of bank
-    conflicts.
+    conflicts; ``axis`` itself for tiles of one quad or with a partial one, no swizzle for unsupported sizes.
+
+    tile: elements per thread;  threads: along the axis;  along_k: copies write along k
 
     A warp writes 32 vectors of four elements, along the axis, or along k elementwise. Three bits select one of eight
     groups of four banks: low bits of ``axis/4``, partly given by the order already; for writes along k, the remaining

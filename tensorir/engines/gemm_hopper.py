@@ -20,19 +20,21 @@ from tensorir.target import Target
 from tensorir.tune.gpu_model import Tiles
 
 ROW_BYTES = 128
-"""Of a row of a tile: what is swizzled together."""
+"""Bytes of a row of a staged tile, the unit of swizzling."""
 STORED = 64
-"""Columns that one copy brings to the result: 128 bytes of 16 bits each."""
+"""Columns of one TMA store of 16-bit results: 128 bytes."""
 REGISTERS = {1: (40, 240), 2: (40, 232), 3: (32, 160)}
-"""Of a thread that loads and of one that computes, for so many warpgroups that compute (as CUTLASS deals them out)."""
+"""Consumer warpgroups -> registers per thread of (the producer, a consumer), as in CUTLASS."""
 SUMS = {1: 200, 2: 192, 3: 128}
-"""Of those of a thread that computes, what sums may take."""
+"""Consumer warpgroups -> maximum registers of a consumer thread for accumulators."""
 OTHER_REGISTERS = 26
 """Registers of a product next to its accumulators; ptxas gives it no more than a thread has at launch (C7602)."""
 
 
 def warpgroups(p: Gemm) -> Multiplication | None:
-    """wgmma types for a product; None if unsupported, or operand tiles cannot be copied by TMA."""
+    """wgmma types for a product; None for unsupported types, rows of operands that TMA cannot copy (no multiple of 16
+    bytes), non-16-bit operands not stored along k, or groups that are no multiples of 64 rows.
+    """
     m = multiplication(p)
     if m is None or m.name not in KINDS:
         return None
@@ -160,7 +162,7 @@ class HopperTile(Blocks):
         return 2 * self.groups * self.rows * ROWS * columns
 
     def turns(self) -> bool:
-        """True if ping-pong is possible: several warpgroups with several tiles each, no split sums."""
+        """True if ping-pong is off, or possible: several warpgroups, persistent blocks of several tiles, no splits."""
         tiles = math.prod(self.tiles) * self.p.batch * self.cluster
         several = self.resident and self.groups > 1 and tiles > multiprocessors(self.target)
         return not self.pingpong or bool(several and self.splits == 1 and not self.rest)
@@ -187,13 +189,13 @@ class HopperTile(Blocks):
 
 
 def sums_fit(groups: int, rows: int, columns: int) -> bool:
-    """True if a thread's registers hold ``rows`` accumulators of 64 x ``columns``."""
+    """True if ``rows`` accumulators of 64 x ``columns`` fit a consumer's registers; ``groups``: consumer warpgroups"""
     at_launch = first_registers(128 * (groups + 1))
     return rows * columns // 2 <= SUMS[groups] and columns // 2 + OTHER_REGISTERS <= at_launch
 
 
 def swizzled_rows(size: int) -> str:
-    """Layout text of 128-byte rows with swizzled 16-byte chunks."""
+    """Layout text of 128-byte rows with swizzled 16-byte chunks; ``size``: bytes of an element."""
     row, piece = ROW_BYTES // size, 16 // size
     return f"x/{row}, r, x/{piece}%8 ^ r%8, x%{piece}"
 

@@ -22,9 +22,9 @@ from tensorir.tune.gpu_model import MatrixProduct, Tiles
 
 KINDS = {("float16", ""): "f16", ("bfloat16", ""): "bf16", ("int8", ""): "s8", ("uint8", ""): "u8",
          ("float32", "tf32"): "tf32", ("float32", "3xtf32"): "3xtf32"}  # fmt: skip
-"""The types that tensor cores multiply: type and named precision -> the instructions' name for it."""
+"""(operand type, precision of float32 products, else "") -> its name in tensor-core instructions."""
 FLOATS_OF_8 = {"float8_e4m3": "e4m3", "float8_e5m2": "e5m2"}
-"""Likewise, from sm_89 on; gradients of convolutions with respect to filters do not have them there."""
+"""8-bit float type -> its name in tensor-core instructions (sm_89 on); filter gradients of convolutions lack them."""
 
 
 def multiplication(p: TileProblem, target: Target | None = None) -> Multiplication | None:
@@ -33,14 +33,16 @@ def multiplication(p: TileProblem, target: Target | None = None) -> Multiplicati
 
 
 def instructions(p: TileProblem, target: Target | None = None) -> Multiplication:
-    """``multiplication`` for a product known to be supported."""
+    """``multiplication`` for a product known to be supported; AssertionError for others."""
     m = multiplication(p, target)
     assert m is not None
     return m
 
 
 def kind_of(p: TileProblem) -> str | None:
-    """Operand type of tensor-core instructions for a product, as in their names: "f16", "tf32"; None if unsupported."""
+    """Operand type of tensor-core instructions for a product, as in their names: "f16", "tf32"; None if unsupported, as
+    for float32 with precision "fp32".
+    """
     precision = p.precision if p.dtype == "float32" else ""
     return KINDS.get((p.dtype, precision)) or FLOATS_OF_8.get(p.dtype)
 
@@ -51,9 +53,9 @@ def modelled_kind(p: TileProblem) -> str:
 
 
 VECTOR = 8
-"""Neighbours along a row of results that leave at once, at most: 16 bytes."""
+"""Maximum 16-bit results per vector store: 16 bytes."""
 OUT_ROWS = "x/64, r, x/8%8 ^ r%8, x%8"
-"""Storage of 16-bit results in shared memory, so that neither pairs of them nor eight meet bank conflicts."""
+"""Layout of 16-bit results in shared memory, free of bank conflicts for accesses of two and of eight elements."""
 
 
 class TensorTile(Blocks):
@@ -220,7 +222,7 @@ def leave_in_vectors(s: BaseSchedule, rows: str, packs: Sequence[str], block: st
 
 
 def bring_rows(s: BaseSchedule, packs: Sequence[str], at: str, layout: str, lanes: int) -> None:
-    """Copy tiles of addends to shared memory."""
+    """Stage the arrays of ``packs`` in shared memory at loop ``at``, in vectors of ``lanes``, and inline the stages."""
     for name in packs:
         s.stage_in(written_by(s, name), at=at, scope="shared", vector=lanes if lanes > 1 else None, layout=layout)
         s.compute_inline(name)
@@ -235,7 +237,10 @@ def load_rows(s: BaseSchedule, copy: str, dim: int, m: Multiplication, operand: 
 
 
 def store_rows(s: BaseSchedule, out: str, rows: Sequence[str], columns: str, tile: str) -> None:
-    """Tensorize the stores of ``out`` to shared memory with stmatrix, ``tile`` rows by 16 columns."""
+    """Tensorize the stores of ``out`` to shared memory with stmatrix, in tiles of rows by 16 columns.
+
+    rows, columns: its loops;  tile: name of the instruction, "m16.f16.n": 16 rows, one size per loop of ``rows``
+    """
     sizes = [int(n) for n in tile.partition(".")[0][1:].split("x")]
     parts = [s.split(x, [None, n]) for x, n in zip((*rows, columns), (*sizes, COLUMNS), strict=True)]
     s.reorder(*(x for x, _ in parts), *(x for _, x in parts))
@@ -244,7 +249,7 @@ def store_rows(s: BaseSchedule, out: str, rows: Sequence[str], columns: str, til
 
 
 def result_kind(dtype: str) -> str:
-    """Type name of 16-bit results in instruction names."""
+    """Type name in instructions of 16-bit results of products of ``dtype``, "f16" or "bf16"; KeyError for others."""
     return KINDS[result_type(dtype), ""]
 
 
@@ -272,7 +277,9 @@ def swizzled(row: int, m: Multiplication, number: str = "r") -> str:
 
 
 def _spread(row: int, m: Multiplication) -> str:
-    """Layout text for k rows that lanes read element by element, free of bank conflicts."""
+    """Layout text of index ``x`` in rows of ``row`` elements that lanes read one by one, free of bank conflicts; "x" if
+    no swizzle applies.
+    """
     piece = {1: 8, 4: 16}.get(m.word, 0)
     pieces = row // piece if piece else 0
     if pieces < 4 or pieces & (pieces - 1):

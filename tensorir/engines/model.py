@@ -24,31 +24,31 @@ BLOCK_BYTES = 508 * 1024
 PANEL = 16
 """Output channels (or pixels) of a panel: one vector of 64 bytes, two of 32; no vector is longer."""
 SUMS = 8
-"""Sums that a core adds to, one after another: two a cycle, each ready after four."""
+"""Independent accumulators that keep a core busy: two multiply-adds per cycle, a latency of four cycles."""
 SPARE_REGISTERS = 4
-"""Vector registers that hold no sums: what is loaded of both operands."""
+"""Vector registers for operands, not available for accumulators."""
 CYCLES_S = 3e9
-"""Cycles a second."""
+"""Core clock of the model in Hz."""
 CORES = 2
-"""That share the work."""
+"""Cores assumed to share the work."""
 LAUNCH = 20_000.0
-"""Cycles of one more kernel."""
+"""Cycles of launching one more kernel."""
 BLOCK = 300.0
-"""Cycles in which a block of a convolution begins and ends."""
+"""Cycles of overhead per block of a convolution."""
 HANDOVER_CYCLES = 80_000.0
-"""Cycles in which a kernel is handed to all cores and what they read and write comes near: measured on convolutions
-of a virtual machine with vectors of 64 bytes, as are the next ones.
+"""Cycles until all cores have started on a kernel and have its data in their caches; measured on convolutions of a
+virtual machine with 64-byte vectors, as are the next ones.
 """
 SHARED_RATE, DELAY = 0.56, 0.22
-"""Cycles of adding a product to a vector of 64 bytes, where several share a load, of shorter ones 0.5; and what each
-sum that is missing for a core not to wait adds to that.
+"""Cycles of a multiply-add of 64-byte vectors whose loads are shared (0.5 for shorter vectors); additional cycles per
+accumulator that a register tile has fewer than ``SUMS``.
 """
 FIRST_CACHE_BYTES = 32 * 1024
-"""Bytes of a panel that stays in the first-level cache while pixels pass by."""
+"""Bytes of L1 cache; panels of up to half of it stay there."""
 FIRST_CACHE_STEP, SECOND_CACHE_STEP = 0.05, 0.8
-"""Cycles of a step's part of a panel from the first-level cache, and from the second one."""
+"""Cycles per vector of a panel and reduction step, if the panel is in the L1 cache, and in the L2 cache."""
 MOST_WRITTEN, SPILLED = 200, 0.26
-"""Products written out in a row from which on a compiler keeps fewer sums in registers, and what each takes more."""
+"""Unrolled multiply-adds above which compilers spill accumulators; additional cycles of each multiply-add then."""
 
 
 class CpuTile(Tile[P]):
@@ -56,13 +56,14 @@ class CpuTile(Tile[P]):
 
     free: knobs that the model ignores; they start at their first value
     clock: core clock in Hz
+    ``start``: the configuration of least ``cost`` among the legal ones of ``tried``; None if none is legal; cached
     """
 
     clock: ClassVar[float] = CYCLES_S
     free: ClassVar[Sequence[str]] = ()
 
     def cost(self) -> float:
-        """Modelled cycles, comparable within a problem."""
+        """Modelled cycles summed over all cores; 0.0 without a model."""
         return 0.0
 
     @classmethod
@@ -72,7 +73,7 @@ class CpuTile(Tile[P]):
 
     @classmethod
     def tried(cls, p: P, knobs: Knobs) -> Iterable[Knobs]:
-        """Candidate start configurations: values for some knobs."""
+        """Candidates for the start: {knob: values to try}; knobs left out stay at their first value."""
         return [{name: values for name, values in knobs.items() if name not in cls.free}]
 
     @classmethod
@@ -86,7 +87,7 @@ class CpuTile(Tile[P]):
 
 
 def channel_lanes(shape: Conv) -> int:
-    """Vector lanes over input channels in a strip, fewer for few channels."""
+    """Lanes of a vector over input channels: ``shape.vector_lanes``, halved down to 4 while half of them suffice."""
     lanes = shape.vector_lanes
     while lanes > 4 and lanes // 2 >= shape.c:
         lanes //= 2
@@ -94,7 +95,7 @@ def channel_lanes(shape: Conv) -> int:
 
 
 def room(block_bytes: int) -> int:
-    """Bytes that a block may keep of a target's block memory, of unknown size if 0."""
+    """Bytes of block memory usable by a block: min(block_bytes, BLOCK_BYTES); BLOCK_BYTES for 0, unknown."""
     return min(block_bytes or BLOCK_BYTES, BLOCK_BYTES)
 
 
@@ -108,7 +109,7 @@ def in_balanced_tiles(extent: int, most: int, step: Callable[[int], float]) -> f
 
 
 def crowding(rows: int, pitch: int) -> float:
-    """Slowdown factor of reading ``rows`` rows ``pitch`` bytes apart, from cache set conflicts.
+    """Slowdown factor of reading ``rows`` rows ``pitch`` bytes apart, from cache set conflicts; 1.0 for pitch 0.
 
     Pitches with large power-of-two factors map to few sets of the first-level cache, each with 8 lines (64 sets of 64
     bytes on all tested CPUs). The slope is measured: 14 rows 4 KiB apart take 1.75 times as long.
@@ -118,12 +119,12 @@ def crowding(rows: int, pitch: int) -> float:
 
 
 def balance(blocks: int, cores: int = CORES) -> float:
-    """Fraction of the cores' time used by ``blocks`` equal blocks."""
+    """Fraction, in (0, 1], of the cores' time used by ``blocks`` >= 1 equal blocks."""
     return blocks / (-(-blocks // cores) * cores)
 
 
 def priced(cycles: float, blocks: int) -> float:
-    """Cycles of ``blocks`` blocks of ``cycles`` each, summed over all cores, idle time included."""
+    """Cycles of ``blocks`` blocks of ``cycles`` each, summed over all cores with idle time; 5 % more if < 4 blocks."""
     return cycles * blocks / balance(blocks) * (1.05 if blocks < 4 else 1.0)
 
 
@@ -142,5 +143,7 @@ def seconds_of(cost: Cost, clock: float = CYCLES_S) -> Cost:
 
 
 def counts(n: int, most: int) -> list[int]:
-    """Candidate block sizes for ``n`` items: divisors, and even splits."""
+    """Candidate block sizes for ``n`` items, ascending: n, n/2, n/3, n/4, n/8 rounded up, and 1, 2, 4, 8, as far as
+    they are at most ``most``; [1] if none is.
+    """
     return sorted({v for v in divisors_near(n, (1, 2, 4, 8)) if v <= most} or {1})

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from tensorir.schedule.schedule import BaseSchedule
 
 SIDE = 8
-"""Rows and columns that are turned at a time in registers."""
+"""Rows, and columns by default, of a tile transposed in registers."""
 
 
 def turned(s: BaseSchedule, stage: str, at: str, run: str, last: str, lanes: int = SIDE,
@@ -42,7 +42,7 @@ def turned(s: BaseSchedule, stage: str, at: str, run: str, last: str, lanes: int
 
 def leave_turned(s: BaseSchedule, row: str, half: str, lanes: str, extent: int, most: int, dtype: str) -> None:
     """Schedule the stores of a register tile whose results are contiguous along rows: the tile is transposed in
-    registers, and leaves in vectors of rows.
+    registers and stored in vectors of rows; lane by lane for types other than float32 and for tiles of few rows.
 
     row:  loop over the tile's rows, inner part of a balanced split of ``extent`` rows into tiles of at most ``most``
     half: loop over its vectors of columns;  lanes: over the lanes of one, innermost
@@ -62,5 +62,5 @@ def leave_turned(s: BaseSchedule, row: str, half: str, lanes: str, extent: int, 
 
 
 def tiles_of(extent: int, size: int, wanted: int) -> int:
-    """Number of tiles of ``size`` per block along an extent: about ``wanted``, equal in all blocks."""
+    """Number of tiles of ``size`` per block along an extent, near ``wanted``: a divisor of all tiles if one is near."""
     return divisor_near(-(-extent // size), wanted)

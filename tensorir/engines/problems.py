@@ -17,9 +17,9 @@ from tensorir.target import Target
 WINOGRAD_CHANNELS = 8
 """Least channels of image and result for Winograd's algorithm; with fewer, transforms dominate."""
 PRECISIONS = ("fp32", "tf32", "3xtf32")
-"""Of products of float32 on GPUs: float32 itself, in one product of 10 bits of mantissa, or in three."""
+"""Precisions of float32 products on GPUs: float32; one tf32 product (10 mantissa bits); three tf32 products."""
 STEP = 16
-"""Rows that no kernel shares out to two groups: those of one product of tensor cores."""
+"""Divisor of the rows of a group in grouped products: the rows of one tensor-core instruction."""
 
 
 def accumulator(dtype: str) -> str | None:
@@ -56,8 +56,8 @@ class TileProblem:
     dtype: of the operands;  precision: of float32 products on tensor cores
     result: result dtype, if not ``result_type``
     prepack: one operand is constant and packed once
-    registers, vector_bytes: number and size of a core's vector registers; 0 if no core is meant
-    block_bytes: block memory
+    registers, vector_bytes: number and bytes of a CPU core's vector registers; 0 before ``on``
+    block_bytes: bytes of block memory; 0 before ``on``
     """
 
     dtype: str = "float32"
@@ -97,7 +97,7 @@ class TileProblem:
 
     @property
     def vector_lanes(self) -> int:
-        """Accumulators per vector register: 2, 4, 8 or 16."""
+        """Accumulators per vector register, rounded down to 4, 8 or 16; 2 for less, and before ``on``."""
         return _lanes(self.vector_bytes // self.sum_bytes)
 
     @property
@@ -107,24 +107,24 @@ class TileProblem:
 
     @property
     def leaves_in_halves(self) -> bool:
-        """True for 16-bit results, which fragments store in half sectors."""
+        """True for 16-bit results (``made``): fragments of tensor cores store them in half sectors."""
         return DTYPES[self.made].bits == 16
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Gemm(TileProblem):
-    """Products of matrices: ``batch`` times (m, k) by (k, n), or one whose rows are in ``groups``.
+    """Matrix products: ``batch`` times (m, k) by (k, n), or one grouped product with ``groups`` matrices b.
 
     ta, tb: a is stored (k, m), b (n, k);  tc: results are stored (n, m)
-    alpha, beta: results are alpha times the sums, and beta times a third matrix more
-    align: each so many rows of a have a matrix of b of their own (``grouped_matmul``); 0: all have the same
-    apart: shares of a's and of b's elements that are places of their own in memory: 1.0 for matrices that are stored as
-           such (pixels under several taps of a filter are not)
+    alpha, beta: the epilogue scales the sums by alpha, and adds beta times a third matrix
+    align: grouped product: rows per block with one matrix of b (``grouped_matmul``); 0 for other products
+    apart: for a and b, elements stored per element of the matrix: 1.0 for a stored matrix, below 1.0 if the matrix
+           repeats elements (im2col), above 1.0 if it skips stored ones
     in_rows: results are stored as rows of a matrix
-    run: columns that are next to each other in b, where those are not all; else 0;  row_run: likewise of rows in a
-    image: of pixels under windows, ``row_run`` of them a row: (rows of an image, least bytes, more for each row) of the
-           padded image that d rows of pixels read, least + d * more; () for other products
-    prepack_a: a is a constant; ``prepack``: b is
+    run, row_run: columns of b (rows of a) per contiguous run in memory; 0 if all are one run
+    image: for windows over a padded image with ``row_run`` pixels per row: (rows of pixels, least, more), where blocks
+           of d rows read least + d * more bytes; () for other products
+    prepack_a, prepack: a (b) is a constant, packed once
     """
 
     m: int
@@ -161,9 +161,9 @@ class Conv(TileProblem):
     """A 2-D convolution of n images of c channels and h x w pixels to k channels and p x q pixels, or its gradients.
 
     r, s: taps of the filter;  layout: "NCHW" or "NHWC"
-    back: the convolution whose image's gradient this one computes, if it is one
-    uneven: of rows and of columns where they differ, or the zeros at both ends of one: rules alone schedule those, and
-            ``stride``, ``pad`` and ``dilation`` are not set
+    back: the forward convolution, if this one computes the gradient of its image
+    uneven: (rows, columns) if they differ or padding before and after does; ``stride``, ``pad`` and ``dilation`` have
+            their defaults then; () for others
     """
 
     n: int
@@ -192,7 +192,7 @@ class Conv(TileProblem):
 
     @property
     def parts(self) -> int:
-        """Number of row (and column) residues with separate filter taps, in an image gradient: its stride."""
+        """Stride of ``back``: pixels equal modulo it share filter taps; 0 if this is no image gradient."""
         return self.back.stride if self.back else 0
 
     @property

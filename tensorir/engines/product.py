@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 
 SHORT_RUN = 8
-"""Terms below which they are not written out: those of a window would read the same places, and keep them in registers
-that sums need.
+"""Least terms of an inner reduction loop that is unrolled; unrolled shorter windows keep common elements in registers
+that accumulators need.
 """
 
 
@@ -43,7 +43,10 @@ class Product(NamedTuple):
     keep: Callable[[str], None] | None = None
 
     def written(self, s: BaseSchedule, scope: str = "register") -> str:
-        """Stage that reads the accumulators, created if necessary."""
+        """Name of the stage that reads the accumulators: ``out``, else by ``out_stage``, which creates or fuses it.
+
+        scope: memory of the accumulators, set for a created copy, and if "shared" for an epilogue
+        """
         out = self.out or out_stage(s, self.stage, scope)
         if scope == "shared" and (self.out or out != f"{self.stage}.out"):  # an epilogue
             s.set_scope(written_by(s, self.stage), scope)
@@ -62,7 +65,10 @@ def bind_outer(s: BaseSchedule, loops: Sequence[str]) -> BaseSchedule:
 
 
 def sums_in_registers(s: BaseSchedule, of: Product, stage: str, p: Gemm, unroll: int) -> None:
-    """Schedule a register tile of accumulators with the reduction outside."""
+    """Schedule ``stage``, a register tile of accumulators, with the reduction loops outside.
+
+    unroll: unroll factor of the innermost reduction loop; 1 if ``of.runs`` ends in fewer than ``SHORT_RUN`` terms
+    """
     if of.runs and stage == of.stage:
         s.split(f"{stage}.k", [None, *of.runs])
         unroll = unroll if of.runs[-1] >= SHORT_RUN else 1

@@ -47,7 +47,7 @@ class Knob(Generic[Value]):
 class Tile(Generic[P]):
     """A configuration of an engine for problem ``p`` on a target: the sizes of blocks and tiles.
 
-    rules: what legal configurations keep, by name
+    rules: name -> constraint, function of a Tile; a configuration is legal if all hold
     """
 
     rules: ClassVar[Mapping[str, Rule]] = {}
@@ -72,7 +72,9 @@ class Tile(Generic[P]):
 
     @classmethod
     def knobs(cls, p: P, target: Target) -> Knobs:
-        """{knob: possible values} for the problem and target, the first value tried first."""
+        """{knob: possible values} for the problem and target, the first value tried first; by default the class's own
+        ``Knob`` fields, without inherited ones.
+        """
         return {name: knob.values for name, knob in vars(cls).items() if isinstance(knob, Knob)}
 
     @classmethod
@@ -108,21 +110,21 @@ class Tile(Generic[P]):
 
     @property
     def sides(self) -> Iterable[tuple[int, int, int]]:
-        """(block extent, always acceptable extent, total extent) per dimension."""
+        """(block extent, always acceptable extent, total extent) per dimension, for ``sensible``; () to allow all."""
         return ()
 
     def shared(self) -> bool:
-        """True if staged data fits in shared memory."""
+        """True if operands and results together fit the target's shared memory (``shared_optin_bytes``)."""
         operands, room = self.operand_bytes, self.target.shared_optin_bytes
         return operands <= room and operands + self.result_bytes <= room
 
     def sensible(self) -> bool:
-        """True if no block extent is twice the total."""
+        """True if each block extent of ``sides`` is acceptable in itself, or its half below the total extent."""
         return all(tile <= least or tile // 2 < extent for tile, least, extent in self.sides)
 
 
 def legal(knobs: Knobs, where: Mapping[str, Predicate]) -> Iterator[Config]:
-    """Legal configurations, last knob fastest."""
+    """Yield the configurations of all knob combinations that satisfy ``where``, last knob fastest."""
     for values in itertools.product(*knobs.values()):
         c = dict(zip(knobs, values, strict=True))
         if all(test(c) for test in where.values()):
@@ -131,8 +133,9 @@ def legal(knobs: Knobs, where: Mapping[str, Predicate]) -> Iterator[Config]:
 
 def cheapest(knobs: Knobs, where: Mapping[str, Predicate], cost: Callable[[Config], Any], enough: float = -math.inf
              ) -> Config | None:  # fmt: skip
-    """Legal configuration of least cost, or the first that costs exactly ``enough``, a known least; None if none is
-    legal.
+    """Legal configuration of least cost, the first of equals; None if none is legal.
+
+    enough: a known lower bound of the cost: the search ends at the first configuration that has it
     """
     priced: list[tuple[Any, Config]] = []
     for c in legal(knobs, where):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 COMPARE = {"<", "<=", "==", "!="}
 LOGIC = {"and", "or"}
 BITS = {"&": "and", "|": "or", "^": "!="}
-"""Bitwise operators, and what they are of conditions."""
+"""Bitwise operator -> operator that has its meaning on bools."""
 SHIFTS = {"<<", ">>"}
 MATH = {
     "exp": 1, "log": 1, "sqrt": 1, "rsqrt": 1, "tanh": 1, "erf": 1, "sin": 1, "cos": 1, "abs": 1, "floor": 1,
@@ -32,7 +32,12 @@ MATH = {
 
 
 def as_expr(x: Any, like: str | None = None) -> Expr:
-    """``x`` as an expression; Python numbers adopt the type ``like`` where NumPy allows it."""
+    """``x`` as an expression: expressions, numbers of Python and NumPy, Fractions, tensors and arrays of rank 0.
+
+    Python numbers adopt the type ``like`` where NumPy allows it; without it ints are indices, floats float32. Next to
+    integers floats are float64. Raises DeclarationError: ``declare.whole`` and ``declare.captured-array`` for arrays,
+    ``declare.constant-range`` for numbers that do not fit, ``declare.value`` for other objects.
+    """
     if isinstance(x, _t.Expr):
         return x
     if hasattr(x, "as_expr"):
@@ -69,7 +74,10 @@ def as_expr(x: Any, like: str | None = None) -> Expr:
 
 
 def as_value(x: object) -> Expr:
-    """``x`` as an element's value: an expression like ``as_expr``'s, but index arithmetic is converted to int32."""
+    """``x`` as an element's value: an expression like ``as_expr``'s, but index arithmetic is converted to int32.
+
+    Raises ``declare.constant-range`` if one of its constants exceeds int32.
+    """
     e = as_expr(x)
     if e.dtype != "index":
         return e
@@ -79,7 +87,10 @@ def as_value(x: object) -> Expr:
 
 
 def converted(x: object, dtype: str) -> Expr:
-    """``x`` explicitly converted to ``dtype``; raises for a plain number that ``dtype`` cannot represent."""
+    """``x`` explicitly converted to ``dtype``; constant floats are cut toward zero to integers.
+
+    Raises DeclarationError ``declare.constant-range`` for a plain number that ``dtype`` cannot represent.
+    """
     e = as_expr(x, dtype)
     if isinstance(e, _t.Const) and is_float(e.dtype) and DTYPES[dtype].kind in "iu":
         if not math.isfinite(e.value):
@@ -102,7 +113,7 @@ def _constants(e: Expr) -> Iterator[Const]:
 
 
 def _fitting(x: int | float, dtype: str) -> Const:
-    """A plain number as a Const of ``dtype``; raises if out of range."""
+    """A plain number as a Const of ``dtype``; raises ``declare.constant-range`` if out of range."""
     kind = DTYPES["int64" if dtype == "index" else dtype]
     whole = kind.kind != "f"
     infinite = isinstance(x, float) and math.isinf(x) and not whole and kind.name != "float8_e4m3"
@@ -115,14 +126,14 @@ def _fitting(x: int | float, dtype: str) -> Const:
 
 
 def as_int(e: Expr) -> int:
-    """Value of a constant extent as int; raises ``dim.constant`` for others."""
+    """Value of a constant extent as int; others raise DeclarationError, ``dim.constant`` if they depend on dims."""
     if isinstance(e, _t.Const):
         return int(e.value)
     raise no_constant(e)
 
 
 def no_constant(e: Expr) -> TensorIRError:
-    """The ``dim.constant`` error for an extent that is not constant."""
+    """The error for an extent that is not constant: ``dim.constant`` with dims, else ``declare.symbolic-extent``."""
     if dims := _dims(e):
         names = ", ".join(v.name for v in dims)
         message = f"a constant extent is needed here, and this one depends on {names}, known at launch only"
@@ -178,7 +189,7 @@ def const(value: object, dtype: str = "index") -> Const:
 
 
 def unary(op: str, a: object) -> Expr:
-    """``-a``, ``not a`` or ``~a`` elementwise, by ``op``."""
+    """``-a``, ``not a`` or ``~a``, folded for constants; ``-`` of a bool raises ``declare.bool-difference``."""
     x = as_expr(a)
     if op == "-" and x.dtype == "bool":
         raise _no_difference("-x")
@@ -291,7 +302,7 @@ def bitcast(a: object, dtype: str) -> Expr:
 
 
 def mulhi(a: object, b: object) -> Expr:
-    """The upper half of the bits of ``a * b``, of the integers' common type; raises ``declare.bitwise``."""
+    """The upper half of the bits of ``a * b``, in their common type (indices: int32); raises ``declare.bitwise``."""
     x, y = _pair(a, b)
     _need_integers("mulhi", x, y)
     kind = promote(x.dtype, y.dtype)
@@ -310,7 +321,7 @@ def cast(a: object, dtype: str) -> Expr:
 
 
 def select(cond: object, a: object, b: object) -> Expr:
-    """``a`` where ``cond``, else ``b``, in their common type."""
+    """``a`` where ``cond``, else ``b``, in their common type; one of them alone if ``cond`` is constant."""
     c = as_expr(cond)
     if isinstance(c, _t.Const):
         chosen, other = (a, b) if c.value else (b, a)
@@ -322,7 +333,7 @@ def select(cond: object, a: object, b: object) -> Expr:
 
 
 def call(fn: str, *args: object) -> Expr:
-    """Call of math function ``fn``; integer arguments are converted to float32, except for ``abs``."""
+    """Call of ``fn`` of ``MATH``; int32 and wider become float64, narrower ones and indices float32 (not by abs)."""
     given = [as_expr(a) for a in args]
     assert len(given) == MATH[fn], f"{fn} of {len(given)} arguments"
     kind = given[0].dtype
@@ -334,7 +345,11 @@ def call(fn: str, *args: object) -> Expr:
 
 
 def binary(op: str, a: object, b: object) -> Expr:
-    """``a op b`` with constants folded and neutral operands dropped (``0 * x`` of floats stays: x may be NaN)."""
+    """``a op b`` with constants folded and neutral operands dropped (``0 * x`` of floats stays: x may be NaN).
+
+    Types are promoted as NumPy's: ``/`` of integers gives floats, ``+`` and ``*`` of bools are ``or`` and ``and``.
+    Arithmetic on float constants is not folded. Raises ``declare.bool-difference`` for ``-`` of bools.
+    """
     x, y = _pair(a, b)
     if op in LOGIC:
         return _logic(op, x, y)
@@ -362,9 +377,9 @@ def binary(op: str, a: object, b: object) -> Expr:
 
 
 _AS_LOGIC = {"+": "or", "max": "or", "*": "and", "min": "and"}
-"""Operators of conditions that are conditions, as NumPy's."""
+"""Arithmetic operator -> logical one that it is on bools, as in NumPy."""
 _OF_BOOLS = {"//": "int8", "%": "int8"}
-"""Operators of conditions that are numbers, and of which type."""
+"""Operator -> dtype of its result on bools, where that is a number."""
 
 
 def _no_difference(what: str) -> TensorIRError:
@@ -431,7 +446,7 @@ def _product(x: Expr, n: int) -> Expr:
 
 
 def divide(op: str, a: object, b: object) -> Expr:
-    """``a // b`` or ``a % b`` as the user writes it; a constant divisor 0 is refused."""
+    """``a // b`` or ``a % b`` as the user writes it; a constant integer 0 as ``b`` raises ``declare.zero-division``."""
     x, y = _pair(a, b)
     if isinstance(y, _t.Const) and y.value == 0 and not is_float(promote(x.dtype, y.dtype)):
         raise refuse(DeclarationError, "declare.zero-division", f"an integer is divided by 0 ({op} 0)",

@@ -31,7 +31,11 @@ def has_dims(e: object) -> TypeGuard[Node]:
 
 
 def span(e: Expr) -> tuple[int, int]:
-    """Return (least, largest) value of an extent; ``dim.constant`` if it depends on other variables than dims."""
+    """Return bounds (least, largest) of an extent over all values of its dims, by interval arithmetic.
+
+    Raises DeclarationError (``build.no_constant``) for other variables and operations, and for ``//`` and ``%`` by an
+    extent that may be less than 1.
+    """
     if isinstance(e, Const):
         return int(e.value), int(e.value)
     if isinstance(e, Var) and e.bounds is not None:
@@ -54,7 +58,7 @@ _ENDS: dict[str, Callable[[int, int], int]] = {
 
 
 def most(e: Expr) -> int:
-    """Return the largest value of an extent, for allocation and constant loops."""
+    """Return the upper bound of an extent (``span``), for allocation and constant loops."""
     return as_int(e) if isinstance(e, Const) else span(e)[1]
 
 
@@ -64,7 +68,7 @@ def most_of(b: Buffer) -> tuple[int, ...]:
 
 
 def at(e: object, values: Mapping[Var, int]) -> int:
-    """Return the extent at given dims, as int."""
+    """Return the extent at given dims, as int; raises ``dim.constant`` if one is missing."""
     return as_int(substitute(as_expr(e), {v: as_expr(n) for v, n in values.items()}))
 
 

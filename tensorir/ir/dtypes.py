@@ -85,7 +85,7 @@ SHORT_NAMES = {
     "fp8_e5m2": "float8_e5m2", "s8": "int8", "i64": "int64", "u64": "uint64",
     "boolean": "bool",
 }  # fmt: skip
-"""Names of dtypes in other tools, where NumPy means nothing else: its "i8" has 8 bytes."""
+"""Name of a dtype in other tools -> ours, unless it means something else in NumPy: its "i8" has 8 bytes."""
 
 _BY_NUMPY = {d.numpy or d.name: d.name for d in DTYPES.values()}
 

@@ -11,7 +11,7 @@ Extent = int | str
 
 
 def value(extent: Extent, dims: Mapping[str, int]) -> int:
-    """Return an extent's value at given dims."""
+    """Return an extent's value at given dims; KeyError for a missing dim, ValueError for text of another syntax."""
     return extent if isinstance(extent, int) else _parsed(extent)(dims)
 
 
@@ -28,11 +28,11 @@ def line(extent: Extent) -> tuple[str, int, int] | None:
 
 
 Told = dict[str, tuple[int, str]]
-"""A dim's extent, and the place in a shape that told it, by name."""
+"""{dim: (extent, place in an argument's shape from which it was read)}."""
 
 
 def told(shapes: Iterable[tuple[str, Sequence[Extent], Sequence[int]]]) -> tuple[Told, list[str]]:
-    """Return ({dim: value}, contradictions) derived from argument shapes (name, declared shape, actual shape).
+    """Return ({dim: (value, where found)}, contradictions as text) from shapes (name, declared shape, actual shape).
 
     A dim is read from an extent equal to it, else from the first ``line`` of it with an integer solution. Other extents
     are left for the caller to compare.
@@ -94,7 +94,7 @@ _FUNCTIONS: dict[str, Callable[[int, int], int]] = {"min": min, "max": max}
 
 
 def _meaning(e: ast.expr) -> Callable[[Mapping[str, int]], int]:
-    """Function from dims to the value of an expression of numbers, names, + - * // % min and max."""
+    """Function from dims to the value of an expression of numbers, names, + - * // % min max; ValueError for others."""
     match e:
         case ast.Constant(value=int(n)):
             return lambda _: n

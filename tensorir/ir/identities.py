@@ -15,7 +15,7 @@ from tensorir.ir.dtypes import DTYPES
 
 @dataclass(frozen=True)
 class Identity:
-    """``x op c`` or ``c op x`` with constant c = ``number`` simplifies to "x" or to the constant, "c".
+    """``x op c``, or ``c op x`` if ``left``, with constant c = ``number`` simplifies to ``gives``: "x", "c" or "0".
 
     kinds: dtype kinds for which it holds: "i", "u", "f"
     zero:  required sign of a float zero c; 0 for either
@@ -47,7 +47,7 @@ SIGNS = {
     "x * -1 -> -x": "iuf", "x + -y -> x - y": "iuf", "x - -y -> x + y": "iuf", "x + c * y -> x - -c * y": "iuf",
     "x - c * y -> x + -c * y": "iuf", "0 - x -> -x": "iu", "x + 0 -> x, x no -0": "iuf",
 }  # fmt: skip
-"""Sums and products that ``fold_constants`` writes by hand, and kinds of types: c is negative and has an opposite."""
+"""Rewrites of sums and products by ``fold_constants`` -> kinds of dtypes; c is negative, and -c in range."""
 
 
 def identity(op: str, number: object, dtype: str, left: bool) -> str:

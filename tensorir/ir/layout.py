@@ -106,7 +106,7 @@ class SwizzledRows:
     CUTLASS's ``Swizzle<3, 4, 3>``).
 
     row:    elements per such row;  rows, columns: buffer dimensions that index rows, and elements in a row
-    eight:  stride in elements over eight rows;  panel: stride between groups of columns that fill a row
+    eight:  stride in elements over eight rows;  panel: stride between groups of columns that fill a row, or 0
     """
 
     row: int
@@ -117,7 +117,10 @@ class SwizzledRows:
 
 
 def swizzled_rows(b: Buffer, size: int) -> SwizzledRows | None:
-    """SwizzledRows of a buffer's last two dimensions (``size`` bytes per element); None if not swizzled so."""
+    """SwizzledRows of a buffer's last two dimensions (``size`` bytes per element); None if not swizzled so.
+
+    Raises ``dim.constant`` for extents that depend on dims.
+    """
     dims = [as_int(n) for n in b.shape]
     rows, columns, piece = len(dims) - 2, len(dims) - 1, 16 // size
     if rows < 0 or b.layout is None or b.layout.pad:

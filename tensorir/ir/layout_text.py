@@ -101,11 +101,11 @@ class PieceText(ParsedText):
         return self.refused(message)
 
     def piece(self) -> Piece:
-        """The parsed Piece of a dimension."""
+        """(dimension, divisor, extent) of the piece; extent 0 without ``%``. Raises ``refused`` of a fault."""
         return self._piece(self.tree)
 
     def fold(self) -> Fold:
-        """The parsed Fold: a power-of-two piece to xor, optionally scaled."""
+        """(dimension, divisor, extent, scale) of a piece to xor; ``refused`` if extent or scale is no power of two."""
         node, scale = self.tree, 1
         match node:
             case ast.BinOp(left=left, op=ast.Mult(), right=right):

@@ -163,7 +163,7 @@ class Versions(RuledMark):
 
 @node
 class Skipped(RuledMark):
-    """Condition under which an iteration runs; otherwise all its terms are identities. None: always."""
+    """Conditions under all of which an iteration runs, () for always; otherwise all its terms are identities."""
 
     unless: tuple[Expr, ...] = ()
 
@@ -205,7 +205,7 @@ class Pipelined(RuledMark):
 
 @node
 class Remark(RuledMark):
-    """Reason why lowering deviates from the schedule at a loop; printed in the text."""
+    """Reason why lowering deviates from the schedule at a loop; printed in place of its Partition mark."""
 
     why: str = ""
 

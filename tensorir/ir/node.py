@@ -28,7 +28,7 @@ SIDES = 1 << NAMES
 DIMS = 2 << NAMES
 """The bit of dims (``Var.bounds``)."""
 ANY_NODE = -1
-"""Bits with which any node is met."""
+"""Mask that has bits in common with the ``holds`` of every node."""
 
 
 def fields_of(n: Node) -> str:
@@ -102,7 +102,7 @@ class Node(Shown):
         return self
 
     def replace(self, **changes: Any) -> Self:
-        """A copy with some fields changed."""
+        """A copy with some fields changed; TypeError for unknown ones."""
         made = type(self)(*[changes.pop(n) if n in changes else getattr(self, n) for n in self.FIELDS])
         if changes:
             raise TypeError(f"{type(self).__name__} has no field {', '.join(changes)}")
@@ -110,7 +110,7 @@ class Node(Shown):
 
 
 MANY_NODES = 1 << 30
-"""Nodes of a tree that are not counted any further."""
+"""Largest value of ``spread``: larger trees are not counted further."""
 STEP = 24
 """Levels of an expression that a recursive function goes down at a time."""
 
@@ -120,7 +120,7 @@ T = TypeVar("T", bound=type[Node])
 
 @dataclass_transform(frozen_default=True, eq_default=False, field_specifiers=(dataclasses.field,))
 def node(cls: T) -> T:
-    """Class decorator: make ``cls`` an IR node, a slotted dataclass that knows its child fields."""
+    """Class decorator: make ``cls`` an IR node, a slotted dataclass with known child fields; registers it in NODES."""
     kinds = {n: str(kind) for n, kind in cls.__annotations__.items()}
     cls.BIT = 4 << NAMES + len(NODES)
     cls.FIELDS = tuple(n for n in kinds if not isinstance(vars(cls).get(n), dataclasses.Field))

@@ -14,9 +14,9 @@ def nests(program: Program) -> tuple[Stmt, ...]:
 def runs_once(program: Program) -> list[bool]:
     """Per kernel, true if one run serves all launches on the same inputs.
 
-    A buffer's ``once`` mark is a request; primitives that would break it are refused by this function. A nest qualifies
-    if all global buffers it writes are marked and written by qualifying nests only, and if it reads only inputs,
-    constants and results of qualifying nests.
+    A buffer's ``once`` mark is a request. A nest qualifies if it writes a marked buffer, if all buffers it shares with
+    other nests or the caller and writes are marked and written by qualifying nests only, and if it reads only inputs,
+    constants, its own temporaries and results of qualifying nests.
     """
     wrote = [set(writes(n)) for n in nests(program)]
     once = [any(b.once for b in made) for made in wrote]

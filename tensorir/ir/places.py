@@ -94,7 +94,7 @@ class Places:
 class Rewritten(dict[Any, Any]):
     """Cache of rewritten expressions for one scope, where the rewriter may assume more.
 
-    outer: rewriter for expressions also read outside;  level: nesting depth
+    outer: rewriter for expressions also read outside;  level: depth of recursive calls
     """
 
     __slots__ = ("descending", "level", "outer", "place", "places", "root", "sides")
@@ -147,4 +147,4 @@ class Rewritten(dict[Any, Any]):
 
 
 NESTED = 32
-"""Conditions, each under the one before, of which rewriters know."""
+"""Depth of nested conditions up to which rewriters assume them."""

@@ -100,7 +100,7 @@ def _again(found: Any) -> Any:
 def once(f: Callable[P, R]) -> Callable[P, R]:
     """Decorator of a pure recursive function on expressions, ``f(e)`` or ``f(self, e)``: memoizes by node.
 
-    Each distinct node is computed once per outermost call.
+    Each distinct node is computed once per outermost call (and thread); an exception is stored and raised again.
     """
     here = threading.local()
 

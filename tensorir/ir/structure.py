@@ -60,7 +60,7 @@ def _intern(e: Node) -> None:
 
 
 def same(a: Node, b: Node) -> bool:
-    """True if structurally equal."""
+    """True if structurally equal; variables and buffers by identity."""
     pairs: list[tuple[Node, Node]] = [(a, b)]
     met: set[tuple[int, int]] = set()
     while pairs:
@@ -118,7 +118,7 @@ def alpha_key(roots: Sequence[Node], role: Callable[[Node], Hashable]) -> Hashab
 
 
 _NAMES = frozenset(("name", "of", "origin"))
-"""Fields of nodes that say a name, or whose declaration it is."""
+"""Fields of nodes that ``alpha_key`` ignores: names and declarations."""
 
 
 def among(x: object, items: Iterable[object]) -> bool:

@@ -27,7 +27,7 @@ from tensorir.ir.words import Scope as Scope
 
 
 class Expr(Node, Operators["Expr"]):
-    """An expression; its operators build expressions (``ir/build.py`` folds and promotes)."""
+    """An expression; operators build expressions (``ir/build.py``). int(), [], ``for`` and undecided bool() raise."""
 
     __slots__ = ()
     dtype: str
@@ -61,7 +61,7 @@ class Expr(Node, Operators["Expr"]):
 
 @node
 class Const(Expr):
-    """A constant; of float type it may be an int, float or Fraction."""
+    """A constant: an int or bool; of float type an int, float or Fraction, not yet rounded to ``dtype``."""
 
     value: Any
     dtype: str
@@ -106,7 +106,7 @@ class Unary(Expr):
 class Binary(Expr):
     """``+ - * / // %``, ``min max``, ``& | ^ << >>`` (any number of bits: NumPy's), ``< <= == !=`` and ``and or``.
 
-    truth: of Python's ``==`` and ``!=`` with one object on both sides, what ``if`` takes it for; no copy has it
+    truth: value as a bool, if made by Python's ``==`` or ``!=`` with one object on both sides; else None, as in copies
     """
 
     op: str
@@ -134,7 +134,7 @@ class Select(Expr):
 
 @node
 class Cast(Expr):
-    """``a`` converted to ``dtype``."""
+    """``a`` converted to ``dtype``: to integers toward zero, integers wrapping around; to bool by ``!= 0``."""
 
     a: Expr
     dtype: str
@@ -160,7 +160,7 @@ class PadLoad(Expr):
 
 
 class Terms(Node):
-    """Base class: which terms of a reduction an element combines."""
+    """Base of descriptions of the terms that an element of a reduction combines: ``Prefix``, ``Placed``."""
 
     __slots__ = ()
 
@@ -205,7 +205,7 @@ class Reduce(Expr):
 
 @node
 class Call(Expr):
-    """A pure function of the math table (``ir/build.py``), or one of ``WHOLE`` there."""
+    """A pure function of the table ``MATH`` (``ir/build.py``), or "bitcast", "mulhi" or "power" (of integers)."""
 
     fn: str
     args: tuple[Expr, ...]
@@ -250,15 +250,15 @@ class Shuffle(Expr):
 
 @node
 class Layout(Node):
-    """Where an element is stored: storage dimensions, outermost first, each a piece of one dimension of the buffer.
+    """Order of a buffer's elements in memory: storage dimensions, outermost first, each a piece of a buffer dimension.
 
     names:  of the buffer's dimensions, for printing
     pieces: (d, divisor, extent) is ``index[d] // divisor % extent``; an extent of 0 stands for no ``%``
     pad:    spare elements of the innermost storage dimension
     folds:  for each storage dimension the (d, divisor, extent, scale) whose ``index[d] // divisor % extent * scale``
             are xored onto it; empty where none is
-    lanes:  how many of the pieces, the first ones, are no storage: they number the thread of the warp that holds the
-            element (a fragment); one of dimension -1 stands for ``extent`` threads that all hold it
+    lanes:  number of leading pieces that are no storage: they number the thread of the warp that holds the element (a
+            fragment); one of dimension -1 stands for ``extent`` threads that all hold it
     """
 
     names: tuple[str, ...]
@@ -289,7 +289,7 @@ class Buffer(Node):
 
     @property
     def dims(self) -> tuple[int, ...]:
-        """The shape as integers."""
+        """The shape as integers; raises ``dim.constant`` if it depends on dims."""
         return tuple([_build.as_int(e) for e in self.shape])
 
 
@@ -434,7 +434,7 @@ class Stage(Stmt):
     intrin: the hardware instruction (``intrin/``) that does all INTRIN loops around the stage at once. The loops stay,
             so that every question about the program has its usual answer; lowering makes the IntrinCall.
     of:     made by lowering for the stage of this name, on the same cells in the same threads (its initialisation)
-    padded: those of the guards that lowering must do without: whole tiles run, on cells and terms that do not count
+    padded: guards that lowering must drop: whole tiles run, and cells and terms outside the domain change no result
     """
 
     name: str
@@ -463,7 +463,7 @@ class Barrier(Stmt):
     With scope "cluster" alone, threads synchronize and see initialized barriers, but no data written by others.
 
     threads: of the one role that synchronizes, the first ones of the block; 0 for all
-    turn: which of the role's sets of warpgroups synchronizes, each separately
+    turn: number of the role's set of warpgroups that synchronizes; None if the role has one set
     """
 
     scopes: tuple[Scope, ...] = (Scope.SHARED,)
@@ -510,7 +510,7 @@ class Pixels(Node):
     Pixel number (n * P + p) * Q + q is that at row p * steps[0] + lower[0] + offset[0], and its column likewise. What
     is beyond the image is 0 (im2col mode of tensor maps, PTX ISA, section on cp.async.bulk.tensor).
 
-    shape:  P and Q: how many rows and columns an image is gone through in
+    shape:  P and Q: rows and columns of pixels per image
     steps:  rows and columns of the image from one to the next
     lower:  row and column of the first one, before ``offset`` is added
     offset: 0 or more rows and columns, the same for all pixels of a copy: of a tap of the filter
@@ -527,7 +527,7 @@ class Pixels(Node):
         return number // (p * q), number // q % p * along_h + h, number % q * along_w + w
 
     def upper(self, extents: Sequence[int]) -> tuple[int, int]:
-        """im2col upper corner: (rows, columns) from an image's last pixel to the last one of the traversal."""
+        """im2col upper corner (rows, columns), ``lower + shape * steps - extents``; extents: image height, width"""
         h, w = (first + n * step - have for first, n, step, have
                 in zip(self.lower, self.shape, self.steps, extents, strict=True))  # fmt: skip
         return h, w
@@ -540,9 +540,9 @@ class Region(Node):
     extents: one per dimension of the buffer as it was scheduled
     strides: in elements, one per extent, once flattening has made ``first`` a single index; empty before. Of a tile in
              swizzled rows (``swizzle`` bytes): from a row to the eighth after it, and from panel to panel
-    steps:   of a tile of an array that is copied whole, one per extent: from one element of the tile to the next in
-             that dimension of the array; empty where neighbours are neighbours
-    shape:   of an array that is copied whole and whose leading dimensions are one to the tile: as that sees it
+    steps:   of a tile that is copied whole (TMA), one per extent: distance in the array, in elements of that dimension,
+             of neighbours in the tile; () for 1
+    shape:   extents of the array as such a copy sees it, if it merges leading dimensions; () for the buffer's own
     pixels:  of a tile of an image that is copied pixel by pixel: ``first`` is (pixel, channel), and from flattening on
              (n, h, w, channel) of the first one before ``pixels.offset``; ``extents`` are so many pixels and channels
     """
@@ -609,8 +609,8 @@ class Arrive(Stmt):
 
 @node
 class Await(Stmt):
-    """Wait until the phase of ``parity`` (0 the first one, 1 the next or the one before the first) has
-    ended; the thread then sees writes made before the arrivals.
+    """Wait until the phase of ``parity`` (first 0, second 1, third 0, …) has ended; in the first phase parity 1 passes
+    at once. The thread then sees writes made before the arrivals.
     """
 
     buffer: Buffer
@@ -639,7 +639,7 @@ class Role(Stmt):
 
     @property
     def numbers(self) -> dict[Var, int]:
-        """The variable that differs from warpgroup to warpgroup, and the number of its values."""
+        """{variable that differs between the role's warpgroups: number of its values}: ``var``, and ``turn`` if set."""
         mine = {self.var: self.at_once}
         return mine if self.turn is None else {**mine, self.turn: self.turns}
 

@@ -38,7 +38,10 @@ N = TypeVar("N", bound=Node)
 
 
 def walk(root: Node, statements: bool = False) -> Iterator[Node]:
-    """Yield every node under ``root`` in preorder, an expression once per statement. ``statements``: statements only"""
+    """Yield ``root`` and every node under it in preorder, an expression with children once per statement.
+
+    statements: True for statements only
+    """
     stack = [root]
     seen: set[Node] = set()
     while stack:
@@ -58,7 +61,10 @@ def find(root: Node, cls: type[N], where: Callable[[N], bool] | None = None) -> 
 @overload
 def find(root: Node, cls: tuple[type[Node], ...], where: Callable[[Node], bool] | None = None) -> list[Node]: ...
 def find(root: Node, cls: object, where: Any = None) -> list[Any]:
-    """Nodes of class ``cls`` (or several) under ``root``, an expression once per statement; ``where``: predicate."""
+    """Nodes of class ``cls`` (or several; subclasses too) at and under ``root``, in preorder; ``where``: predicate.
+
+    An expression with children is listed once per statement, a leaf (Var, Const) once for each of its parents.
+    """
     wanted, bits, statements = _kinds(cls)
     out = []
     stack = [root]
@@ -80,7 +86,7 @@ def find(root: Node, cls: object, where: Any = None) -> list[Any]:
 
 
 def under(roots: Iterable[Node], cls: type[N], where: Callable[[N], bool] | None = None) -> list[N]:
-    """Nodes of a class under ``roots``, each once."""
+    """Nodes of class ``cls`` at and under ``roots``, each once, operands first; ``where``: predicate."""
     order = children_first(roots, lambda n: n.children() if has(n, cls) else ())
     return [n for n in order if isinstance(n, cls) and (where is None or where(n))]
 
@@ -94,7 +100,7 @@ def _kinds(cls: type[Node] | tuple[type[Node], ...]) -> tuple[frozenset[type[Nod
 
 
 def has(root: Node, cls: type[Node]) -> bool:
-    """True if a node of class ``cls`` occurs at or under ``root``, read off ``holds``."""
+    """True if a node of class ``cls`` occurs at or under ``root``; always False for base classes (Expr, Stmt)."""
     return bool(root.holds & cls.BIT)
 
 
@@ -131,7 +137,7 @@ def _names(names: Iterable[Var]) -> int:
 
 
 def is_empty(s: Node) -> bool:
-    """True when a statement does nothing."""
+    """True for a Seq without statements; a loop around one is not empty."""
     return isinstance(s, Seq) and not s.stmts
 
 
@@ -168,7 +174,8 @@ class Rewriter:
         """This rewriter for one side of a select on ``cond``, where ``learn`` may add assumptions.
 
         Expressions also read outside of that side are rewritten only there, so that they stay shared. Indices and
-        conditions, whose proofs depend on assumptions, are rewritten separately for each side.
+        conditions, whose proofs depend on assumptions, are rewritten separately for each side. Returns this
+        rewriter itself, without ``learn``, deeper than ``places.NESTED`` nested conditions.
         """
         assert self.memo is not None  # selects are met under a statement, or an expression
         place = self.memo.side(cond, opposite)
@@ -357,7 +364,7 @@ class _Swap(Rewriter):
 
 
 def swap_buffers(root: N, swap: Mapping[Buffer, Buffer]) -> N:
-    """Replace buffers in all loads, stores, updates and operands; conditions of loops keep reading inputs."""
+    """Replace buffers in loads, stores, prefetches, updates and operands; not in Allocs, barriers, loop marks."""
     return _Swap(swap)(root)  # type: ignore[no-any-return]
 
 
@@ -383,7 +390,7 @@ def replace(root: N, swap: Mapping[Any, Any]) -> N:
 
 
 def sequence(stmts: Any) -> Stmt:
-    """One statement from several: Seqs flattened, None dropped, a single one bare."""
+    """One statement from several: Seqs flattened one level, None dropped, a single one bare; ``Seq(())`` for none."""
     flat: list[Stmt] = []
     for s in stmts:
         if isinstance(s, Seq):

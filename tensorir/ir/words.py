@@ -34,9 +34,9 @@ class Kind(enum.Enum):
     WARPGROUP = "warpgroup"  # four warps, whose 128 threads do together what is inside
 
     level: str
-    """``block``, ``thread`` (of which a whole warp is one, to whoever asks from outside) or ``sequential``."""
+    """Hardware level of an iteration: "block", "thread" (loops over warps and warpgroups too) or "sequential"."""
     lanes: int
-    """Threads that do an iteration together."""
+    """Threads that execute one iteration together: 32 for warps, 128 for warpgroups, else 1."""
 
     def __init__(self, word: str) -> None:  # told once: loops are asked for both all the time
         self.lanes = {"warp.x": 32, "warp.y": 32, "warpgroup": 128}.get(word, 1)

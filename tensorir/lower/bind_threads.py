@@ -22,6 +22,8 @@ def bind_threads(program: Program, target: Target) -> Program:
     gives: each kernel is block loops, thread loops, then a tree without bound loops; a stage that writes shared or
            global memory and does not move with some axis is run by that axis' first thread only. Warps are the y and z
            of their threads, warpgroups the y, x is the lane; what lanes share out is ``spread_warps``' business
+
+    Raises LoweringError ``lower.one-extent-per-axis`` for two loops of one kernel on one axis with different extents.
     """
     return each_nest(program, lambda nest: _kernel(nest, target))
 

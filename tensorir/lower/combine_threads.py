@@ -79,7 +79,7 @@ def _combined(program: Program, name: str, target: Target) -> Program:
 
 @dataclass(frozen=True, eq=False)
 class _Place:
-    """Where a thread's partial results are in one step's loop nest: the loops, the indices, and the thread's number."""
+    """Place of a thread's partial results in one step's loop nest: the loops, the indices, and the thread's number."""
 
     loops: list[Loop]
     at: tuple[Expr, ...]
@@ -292,7 +292,7 @@ class _Combined:
 
 
 SHUFFLED_DTYPES = ("float32", "float64", "int32", "uint32", "int64", "uint64")
-"""Of values that a shuffle takes as they are held in registers."""
+"""Types that shuffle instructions take as they are held in registers."""
 _MANUAL = "CUDA C++ Programming Guide, warp shuffle functions"
 _LANE_LAYOUT = "n -> n |"
 

@@ -62,6 +62,8 @@ def emit_guards(program: Program, target: Target) -> Program:
     """Turn the guards of stages into conditions, dropping provable and unnecessary ones.
 
     gives: no stage has guards; every access that runs is inside its buffer's domain or its staged box
+
+    Raises LoweringError ``lower.pad-global`` for a stage with ``tail="pad"`` that cannot run whole tiles.
     """
 
     def kernel(nest: Stmt) -> Stmt:

@@ -87,7 +87,7 @@ class _Without(Pruner):
 
 
 LARGEST_DIVIDEND = 2**29
-"""Of what may be negative and is divided: it stays an index with a multiple of the divisor added."""
+"""Size up to which a possibly negative dividend stays an index, with a multiple of the divisor added; else int64."""
 
 
 class _Finish(Rewriter):

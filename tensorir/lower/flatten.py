@@ -35,7 +35,7 @@ def flatten(program: Program, target: Target) -> Program:
     """Replace multi-dimensional indices by one linear index: ``A[i, j]   ->   A[i*64 + j]``.
 
     gives: every access has one index; buffers that the program allocates are one-dimensional, without layout; arrays
-           copied by TMA keep their dimensions
+           copied by TMA keep their dimensions; prefetches are left on CPUs alone, of global arrays that are still read
     """
     swap: dict[Buffer, Buffer] = {b: b for b in _mapped(program)}
 
@@ -50,7 +50,7 @@ def flatten(program: Program, target: Target) -> Program:
 
 
 def _mapped(program: Program) -> set[Buffer]:
-    """Buffers written by one kernel and read by another's TMA copy, whose tensor map needs their dimensions."""
+    """Arrays without a layout that TMA copies read or write: their tensor maps need the dimensions."""
     calls = find(program.body, IntrinCall)
     tiles = ((c, t, r.buffer) for c in calls for t, r in zip(c.intrin.operands, c.operands, strict=True))
     return {b for c, t, b in tiles if t.name in c.intrin.maps and b.layout is None}

@@ -160,7 +160,7 @@ def _with_own_arrays(s: Stmt) -> Stmt:
 REPEATED_ADDRESSES = 4
 """Addresses of one array that differ by a number, from which on their common part has a name."""
 STEP_REGISTERS = 4
-"""Registers that one step makes, from which on it counts as what a loop of several does."""
+"""Register stores per iteration from which on ``NameBases`` treats a loop like several joined ones."""
 
 
 class Joiner:
@@ -299,7 +299,7 @@ class NameBases(Rewriter):
         return n.replace(body=let_all([(name, parts[key][1].expr()) for key, name in names.items()], body))
 
     def _part(self, x: Load) -> tuple[object, Linear] | None:
-        """(key, linear form) of an address's variable part; None if it is one variable or loaded data."""
+        """(key, linear form) of an address's variable part; None if it is one term or loaded data, or a register's."""
         base, _ = _base(x)
         if x.buffer.scope is Scope.REGISTER or find(base, Load):
             return None
@@ -334,7 +334,7 @@ def value_of(e: Expr) -> object:
 
 
 def product(n: Binary) -> Expr:
-    """Simplified product: drops factors 1; 0 only for integers (0 * infinity is NaN)."""
+    """Simplified product: ``1 * x -> x``, ``-1 * x -> -x``; ``0 * x -> 0`` for integers only (0 * infinity is NaN)."""
     for a, b, left in ((n.a, n.b, True), (n.b, n.a, False)):
         value = value_of(a)
         if gives := identity("*", value, n.dtype, left):
@@ -345,7 +345,7 @@ def product(n: Binary) -> Expr:
 
 
 def sum_of(n: Binary) -> Expr:
-    """Simplified sum or difference: drops zero terms, turns ``a + -b`` into ``a - b``.
+    """Simplified sum or difference: drops zero terms, ``a + -b -> a - b``; of integers ``0 - x -> -x``.
 
     A float zero is dropped only if the other term cannot be -0, as -0 + 0 is 0.
     """

@@ -68,7 +68,7 @@ def loop_ranges(loops: Iterable[Loop]) -> dict[Var, Interval]:
 
 
 def kernel_arith(known: Arith, axes: Iterable[Loop], body: Stmt) -> Arith:
-    """``known``, with the ranges of a kernel's block and thread loops, and of every loop in its body, as they are now.
+    """Enter in ``known`` the ranges of a kernel's block and thread loops, and of every loop in its body; return it.
 
     What passes before found out stays known (``Program.known``), but for what depends on a range that has changed.
     """

@@ -23,6 +23,8 @@ def form_instructions(program: Program, target: Target) -> Program:
     needs: inits split off, since an instruction holds nothing else; guards as conditions, so that what is left of them
            guards the whole call
     gives: no loop is INTRIN and no stage names an instruction
+
+    Raises LoweringError ``lower.intrinsic`` for a nest that no longer matches, a cut tile, an operand in other memory.
     """
     return each_nest(program, _Form(target))
 

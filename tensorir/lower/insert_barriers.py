@@ -48,6 +48,8 @@ def insert_barriers(program: Program, target: Target) -> Program:
 
     gives: no two threads touch one shared cell, one of them writing, without a barrier between; the interpreter
            checks exactly this
+
+    Raises LoweringError ``lower.divergent-barrier`` where only some threads would reach one.
     """
 
     def kernel(nest: Stmt) -> Stmt:

@@ -17,7 +17,7 @@ from tensorir.lower.form import bound_loops, nests
 class Kernel:
     """One kernel with its launch; ``body`` runs once per thread of every block.
 
-    axes:   hardware index -> variable that stands for it in the body
+    axes:   block and thread loops, outermost first; their variables stand for the hardware indices in ``body``
     params: buffers in global memory, in signature order;  scalars: values passed by copy
     grid, block: (x, y, z)
     once: one run serves all launches on the same inputs
@@ -93,7 +93,7 @@ def bytes_of(b: Buffer) -> int:
 
 
 def module_of(program: Program) -> Module:
-    """Return the kernels of a lowered program as a Module."""
+    """Return the kernels of a lowered program as a Module; kernels are named after the last buffer that they write."""
     kernels = []
     workspace: dict[Buffer, None] = {}
     constants: dict[Buffer, None] = {}

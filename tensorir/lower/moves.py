@@ -30,7 +30,7 @@ def _sources(e: Expr) -> list[Load | Const]:
 
 def carriers(body: Stmt) -> set[Buffer]:
     """Register arrays of narrow floats kept unconverted: only copied from memory to memory; or filled by vectors and
-    read once per element, then converted on reading.
+    converted when read (filled by loops to be vectorized: if read once per element at most).
     """
     out = {
         s.buffer for s in find(body, Store)
@@ -49,8 +49,8 @@ def carriers(body: Stmt) -> set[Buffer]:
 
 
 def _in_vectors(body: Stmt, b: Buffer) -> bool:
-    """True if ``b`` is filled by vectors (or by loops to be vectorized) and each filled element is read at
-    most once.
+    """True if ``b`` is filled by vector stores; or by loops to be vectorized, and each filled element is read at most
+    once.
     """
     within = next((a.body for a in find(body, Alloc) if a.buffer is b), body)  # else it is allocated around that
     stores = [s for s in find(within, Store) if s.buffer is b]

@@ -111,7 +111,7 @@ def lower(program: Program, target: Target) -> Module:
 
 
 def verify(program: Program) -> None:
-    """Raise LoweringError unless the program has the form required for printing and interpreting."""
+    """Raise LoweringError ``lower.pass-missing`` or ``lower.form`` unless the program can be printed or interpreted."""
     missing = [name for name in REQUIRED if name not in program.done]
     if missing:
         raise fail("lower.pass-missing", f"the pass {missing[0]} has not run", "restore tensorir.lower.pipeline.PASSES")

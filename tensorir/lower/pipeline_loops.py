@@ -50,6 +50,8 @@ def pipeline_loops(program: Program, target: Target) -> Program:
     """Expand software-pipelined loops to prologue, overlapped main loop and buffers.
 
     needs: buffers have their place and size;  gives: no loop has a depth
+
+    Raises LoweringError ``lower.pipeline`` for a loop without copies that can run ahead, or of no constant extent.
     """
     if not find(program.body, Loop, lambda x: Pipelined.of(x).depth > 1):
         return program

@@ -15,6 +15,9 @@ def resolve_scopes(program: Program, target: Target) -> Program:
 
     gives: no buffer is AUTO; no SHARED, WARP or REGISTER buffer is used by two kernels; where iterations go to warps,
            what is private to an iteration is WARP, unless all threads share the iterations out: each has its own then
+
+    Raises LoweringError: ``lower.grid-wide`` for a buffer shared by the blocks of one kernel, ``lower.fragment`` for
+    one of a warp where no loop is bound to warps, ``lower.scope-across-kernels``.
     """
     index = index_of(program)
     users: dict[Buffer, list[Stage]] = {}

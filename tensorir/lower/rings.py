@@ -50,7 +50,7 @@ def allocs(body: Stmt) -> tuple[list[Buffer], list[Stmt]]:
 
 
 def allocated(buffers: list[Buffer], body: Stmt) -> Stmt:
-    """``body`` inside an Alloc of each of ``buffers``."""
+    """``body`` inside an Alloc of each of ``buffers``, the last one outermost."""
     for b in buffers:
         body = Alloc(b, body)
     return body

@@ -72,8 +72,8 @@ def _need_private(k: Kernel, target: Target) -> None:
 
 
 def may_be_full(s: BaseSchedule) -> bool:
-    """True if a schedule's shared memory, in all copies of its pipelines, exceeds a block's by an estimate; lowering
-    decides exactly.
+    """True if a schedule's shared memory, in all copies of its pipelines, exceeds a block's by an estimate, which
+    lowering decides exactly; False if the target has no such limit.
     """
     copies = [int(dict(x.options).get("depth", 2)) for x in s.trace if x.primitive == "pipeline"]
     most = s.target.shared_optin_bytes

@@ -13,7 +13,7 @@ from tensorir.lower.moves import moves
 from tensorir.target import Target
 
 COPY_BYTES = (4, 8, 16)
-"""Of an asynchronous copy (PTX ISA, cp.async)."""
+"""Sizes in bytes that an asynchronous copy can have (PTX ISA, cp.async)."""
 
 
 @lowering

@@ -59,6 +59,8 @@ def split_roles(program: Program, target: Target) -> Program:
 
     needs: buffers have their place and size, instructions are calls, products are waited for
     gives: no loop has roles; copies of whole tiles signal an mbarrier, which is awaited before they are read
+
+    Raises LoweringError ``lower.roles``: several such loops in a kernel, copies under conditions or outside the loop.
     """
     return each_nest(program, _kernel)
 
@@ -228,7 +230,7 @@ class _Split:
         return walked[0] if walked else None
 
     def _released_by_few(self, slot: Expr, where: Expr | None = None) -> Stmt:
-        """Statement in which one thread per block arrives at that block's "empty" mbarrier of ``slot``."""
+        """Statement by which lane n arrives at the "empty" mbarrier of ``slot`` in block n of the cluster."""
         first = binary("<", self.lane.var, self.blocks)
         rank = self.lane.var if self.cluster is not None else None
         return If(first if where is None else binary("and", where, first), Arrive(self.empty, (slot,), rank=rank))

@@ -49,7 +49,9 @@ def spread_warps(program: Program, target: Target) -> Program:
 
     needs: buffers have their size, instructions are calls
     gives: a WARP buffer has the layout of a fragment, and each lane touches its own elements; other buffers of warps
-           are REGISTER, a copy in each lane
+           are REGISTER, a copy in each lane; unchanged for other languages than CUDA
+
+    Raises LoweringError ``lower.fragment`` for accesses that do not fit the lanes.
     """
     if target.language != "cuda":
         return program
@@ -265,7 +267,7 @@ class LoopDigit:
 
 
 def digits(layout: Layout, dims: Sequence[int], d: int) -> list[LoopDigit]:
-    """Parts of index ``d`` of a fragment, in the order of the layout's pieces."""
+    """Parts of index ``d`` of a fragment, in the order of the layout's pieces; d = -1: of lanes that hold copies."""
     sizes = [extent or -(-dims[at] // divisor) for at, divisor, extent in layout.pieces]
     out = []
     for n, (at, divisor, _) in enumerate(layout.pieces):
@@ -407,7 +409,7 @@ def spread(extent: int, layout: Layout, dims: Sequence[int], d: int, scale: int,
 
 
 def need_own(b: Buffer, index: Sequence[Expr], layout: Layout, lane: Loop, arith: Arith) -> None:
-    """Raise LoweringError unless the lane accessing an element of ``b`` is the one that holds it."""
+    """Raise LoweringError ``lower.fragment`` unless the lane accessing an element of ``b`` is the one that holds it."""
     for d, i in enumerate(index):
         for part in digits(layout, b.dims, d):
             if part.stride:

@@ -15,7 +15,7 @@ SWIZZLE_BYTES = 128
 COPY_ALIGN = 128
 """Bytes: where a tile that is copied whole may begin in shared memory (PTX ISA, cp.async.bulk.tensor)."""
 ATOM_ROWS = 8
-"""The pieces of so many rows are permuted together."""
+"""Rows whose 16-byte chunks are permuted together: a swizzle atom."""
 
 
 def is_described(call: IntrinCall, tile: Buffer) -> bool:
@@ -24,7 +24,7 @@ def is_described(call: IntrinCall, tile: Buffer) -> bool:
 
 
 def read_whole(calls: Iterable[IntrinCall]) -> set[Buffer]:
-    """Shared buffers read by descriptor; their writers need a proxy fence."""
+    """Shared buffers accessed by descriptor or TMA (sources and destinations); their writers need a proxy fence."""
     return {r.buffer for c in calls for t, r in zip(c.intrin.operands, c.operands, strict=True) if is_described(c, t)}
 
 

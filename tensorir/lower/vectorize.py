@@ -512,8 +512,8 @@ def _mask(cond: Expr, var: Var, lanes: int, arith: Arith, wide: Callable[[Expr],
 
 
 def _of_places(cond: Binary, var: Var, lanes: int, arith: Arith) -> Binary:
-    """Vector comparison of indices: ``step * lane`` against a scalar common to all lanes; raises NoMask if not
-    affine.
+    """Vector comparison of indices: ``step * lane`` against a scalar common to all lanes; raises _NoMask if
+    not affine.
     """
     found = comparison(cond, var, arith)
     if found is None or abs(found[0]) * lanes >= _FAR_LANE:
@@ -609,7 +609,7 @@ def _always_read(e: Expr) -> list[Load]:
 
 
 def select_wide(cond: Expr, a: Expr, b: Expr) -> Expr:
-    """A vector select by one scalar condition."""
+    """A vector select by one scalar condition; ``a`` or ``b`` itself if that is constant."""
     if isinstance(cond, Const):
         return a if cond.value else b
     return Select(cond, a, b, a.dtype)

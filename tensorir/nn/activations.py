@@ -29,9 +29,11 @@ def bias_act(
     d: Tensor | None = None,
     beta: Expr | None = None,
 ) -> Tensor:
-    """``act(alpha * y + beta * d + bias)``, bias along dimension ``axis``; ``y`` itself if all options are None.
+    """``act(alpha * y + beta * d + bias)``, bias along dimension ``axis``; ``y`` itself without bias, act, alpha and d.
 
-    act: None, "relu", "gelu" (erf form), "silu", "sigmoid" or "tanh";  alpha, beta: scalars;  d: a tensor of y's shape
+    act: None, "relu", "gelu" (erf form), "silu", "sigmoid" or "tanh";  d: a tensor of y's shape
+    alpha, beta: scalars, 1 if None; ``beta`` is ignored without ``d``
+    Raises DeclarationError ``nn.act``, ``argument.*``.
     """
     need_tensors(y=y, **{n: t for n, t in (("bias", bias), ("d", d)) if t is not None})
     need_int("axis", axis, 0, max(0, y.ndim - 1))
@@ -55,7 +57,7 @@ def bias_act(
 
 @answers()
 def activation(v: Expr, act: str | None) -> Expr:
-    """``act`` applied to an element, or to a whole tensor; unchanged for None."""
+    """``act`` applied to an element, or to a whole tensor; unchanged for None. Raises ``nn.act`` for unknown names."""
     _need_act(act)
     v = v if isinstance(v, Tensor) else as_expr(v)
     if act == "relu":

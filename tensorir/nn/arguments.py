@@ -35,7 +35,7 @@ def need_floats(**given: object) -> None:
 
 
 def need_dim(dim: object, x: Tensor) -> int:
-    """Return ``dim`` as a nonnegative dimension number; raises ``nn.dim``."""
+    """Return ``dim``, counted from the end if negative, as a number from 0; raises ``nn.dim`` outside of the rank."""
     d = need_int("dim", dim)
     if not -x.ndim <= d < x.ndim:
         legal = f"{-x.ndim} to {x.ndim - 1}" if x.ndim else "none"
@@ -44,7 +44,7 @@ def need_dim(dim: object, x: Tensor) -> int:
 
 
 def need_shape(name: str, x: Tensor, shape: Sequence[object]) -> None:
-    """Raise ``nn.shape`` unless a tensor has ``shape``."""
+    """Raise ``nn.shape`` unless tensor ``x`` has ``shape``, symbolic extents included; ``argument.type`` for others."""
     need_tensors(**{name: x})
     if not same_shape(x.shape, shape):
         raise misfit(f"{name} has the shape {x.shape}, expected {tuple(shape)}")
@@ -56,7 +56,7 @@ def misfit(message: str, hint: str = "") -> TensorIRError:
 
 
 def need_several(name: str, value: object, count: int, low: int) -> tuple[int, ...]:
-    """Return ``count`` ints >= ``low`` from one int or a list."""
+    """Return ``count`` ints >= ``low`` from one int (repeated), a list, or text like "2x1"; raises ``argument.*``."""
     value = spelt(value)
     if not isinstance(value, list | tuple):
         return (need_int(name, value, low),) * count
@@ -67,7 +67,7 @@ def need_several(name: str, value: object, count: int, low: int) -> tuple[int, .
 
 
 def axis_names(x: Tensor) -> list[str]:
-    """Axis names of ``x``."""
+    """Names of the axes of ``x``: those of its declaration; single letters for a placeholder."""
     return [v.name for v in x.op.axes] if x.op else list(letters(x.ndim))
 
 

@@ -20,7 +20,10 @@ from tensorir.nn.sides import WindowAxis, no_output, sides_of
 
 @plain_ints
 def pad2d(x: Tensor, pad: object, *, layout: str = "NCHW", name: str = "x_pad") -> Tensor:
-    """``x`` with zeros around its rows and columns; ``pad`` as of ``conv2d``."""
+    """``x`` (N, C, H, W), or (N, H, W, C) for NHWC, with zeros around its rows and columns; ``pad`` as of ``conv2d``.
+
+    Raises DeclarationError ``conv2d.rank``, ``conv2d.pad``, ``argument.value``.
+    """
     need_tensors(x=x)
     need_choice("layout", layout, ("NCHW", "NHWC"))
     if x.ndim != 4:
@@ -51,6 +54,7 @@ def conv2d(x: Tensor, w: Tensor, *, stride: object = 1, pad: object = 0, dilatio
     pad: zeros on all sides; (rows, columns) on both ends of each; ((top, bottom), (left, right)); or in ONNX's order
          (top, left, bottom, right)
     P = (H + top + bottom - dilation*(R - 1) - 1) // stride + 1, Q likewise; reads outside x are 0.
+    accumulate: type of the sums and of the result; by default that of the operands
     Work: 2*N*K*P*Q*(C/groups)*R*S flops.
 
     Raises DeclarationError (``conv2d.*``) naming the parameter that does not fit.
@@ -103,7 +107,7 @@ def _rank(**given: Tensor) -> None:
 
 
 def _two(name: str, value: Any) -> tuple[int, int]:
-    """Pair of positive ints; raises ``argument.type`` for anything but a tuple of two."""
+    """Pair of positive ints, from a tuple of two; raises ``argument.type`` for lists and others."""
     if not isinstance(value, tuple) or len(value) != 2:
         raise wrong(name, value, "a pair of ints")
     return need_int(f"{name}[0]", value[0], 1), need_int(f"{name}[1]", value[1], 1)
@@ -111,7 +115,10 @@ def _two(name: str, value: Any) -> tuple[int, int]:
 
 def check_results(have: tuple[int, int], size: tuple[int, int], taps: tuple[int, int], sides: tuple[WindowAxis, ...]
                   ) -> None:  # fmt: skip
-    """Raise unless ``have`` equals the convolution's output size."""
+    """Raise ``conv2d.extent`` unless ``have``, (rows, columns), is the output size of a convolution.
+
+    size: (rows, columns) of the image;  taps: of the filter;  sides: windows along rows and columns
+    """
     want = tuple(side.results(n, f) for n, f, side in zip(size, taps, sides, strict=True))
     if have != want:
         message = f"dy has {have} rows and columns, the results of {taps} taps on an image of {size} are {want}"
@@ -120,13 +127,19 @@ def check_results(have: tuple[int, int], size: tuple[int, int], taps: tuple[int,
 
 @answers()
 def out_extent(size: int, taps: int, stride: int, pad: int, dilation: int) -> int:
-    """Output extent of a convolution along one dimension; may be below 1."""
+    """(size + 2*pad - dilation*(taps - 1) - 1) // stride + 1, a convolution's output extent; may be below 1.
+
+    Raises DeclarationError ``conv2d.stride``, ``conv2d.pad``, ``conv2d.dilation``, ``argument.type``.
+    """
     (side,) = sides_of(1, stride, pad, dilation)
     return int(side.results(need_int("size", size), need_int("taps", taps)))
 
 
 def check_groups(groups: object, c: int, cg: int, k: int) -> None:
-    """Raise ``conv2d.groups`` or ``conv2d.channels`` unless channels fit the groups."""
+    """Raise ``conv2d.groups`` unless ``groups`` is a divisor of c and k, ``conv2d.channels`` unless cg * groups == c.
+
+    c, k: channels of image and result;  cg: input channels of the filter
+    """
     if isinstance(groups, bool) or not isinstance(groups, int) or groups < 1:
         raise refuse(DeclarationError, "conv2d.groups", f"groups={shown(groups)} must be an int >= 1")
     if c % groups or k % groups:
@@ -140,7 +153,10 @@ def check_groups(groups: object, c: int, cg: int, k: int) -> None:
 
 
 def _sized(x: Tensor, w: Tensor, rank: int, sides: tuple[WindowAxis, ...], groups: int, name: str) -> Tensor:
-    """Convolution over ``rank`` trailing dimensions."""
+    """Convolution over ``rank`` trailing dimensions, channels first, of x's type; narrower floats add up in float32.
+
+    Without a padded copy: reads outside of ``x`` are 0.
+    """
     need_floats(x=x, w=w)
     if x.ndim != rank + 2 or w.ndim != rank + 2:
         raise refuse(DeclarationError, "conv2d.rank", f"x {x.shape} and w {w.shape} must have {rank + 2} dimensions")

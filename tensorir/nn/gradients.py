@@ -23,11 +23,11 @@ def conv2d_backward_data(
 ) -> Tensor:  # fmt: skip
     """Gradient of ``conv2d`` with respect to its image, from ``dy``, that of its result.
 
-    dy, w: in the shapes of ``conv2d``'s result and filter;  size: (H, W) of the image, which a stride leaves open
+    dy, w: in the shapes of ``conv2d``'s result and filter;  size: (H, W) of the image, a tuple: strides leave it open
     returns: NCHW (N, C, H, W), NHWC (N, H, W, C)
 
-    With stride 1 it is a convolution of dy with the filter turned by half a turn; a stride puts zeros between the
-    elements of dy first (``dy_spread``). Equal to ``torch.nn.grad.conv2d_input``.
+    Stage ``dy_spread``: dy padded, with stride - 1 zeros between its elements; the gradient is its stride-1 convolution
+    with the filter rotated by 180 degrees. Equal to ``torch.nn.grad.conv2d_input``. H, W, P and Q are constants.
 
     Raises DeclarationError (``conv2d.*``) naming the parameter that does not fit.
     """
@@ -82,7 +82,7 @@ def conv2d_backward_weight(
 ) -> Tensor:  # fmt: skip
     """Gradient of ``conv2d`` with respect to its filter, from its image and ``dy``, the gradient of its result.
 
-    taps: (R, S) of the filter, which a stride leaves open
+    taps: (R, S) of the filter, a tuple: strides leave it open
     returns: NCHW (K, C/groups, R, S), NHWC (K, R, S, C/groups), as ``torch.nn.grad.conv2d_weight``
 
     Raises DeclarationError (``conv2d.*``) naming the parameter that does not fit.
@@ -124,8 +124,8 @@ def conv_transpose2d(x: Tensor, w: Tensor, *, stride: object = 1, pad: object = 
                      name: str = "y") -> Tensor:  # fmt: skip
     """Transposed 2-D convolution without bias: x (N, C, P, Q), w (C, K/groups, R, S), returns (N, K, H, W).
 
-    H = (P - 1)*stride - top - bottom + dilation*(R - 1) + 1, W likewise: ``conv2d_backward_data`` of that size, so that
-    x is spread in ``dy_spread``. The result has x's type; narrower floats are added up in float32.
+    H = (P - 1)*stride - top - bottom + dilation*(R - 1) + 1, W likewise: ``conv2d_backward_data`` of that size, with
+    its stage ``dy_spread``; constant P and Q. The result has x's type; narrower floats are added up in float32.
     Raises DeclarationError (``conv2d.*``, ``nn.dtype``).
     """
     need_floats(x=x, w=w)

@@ -34,7 +34,7 @@ class _Window:
 
     @property
     def results(self) -> int:
-        """Number of windows."""
+        """Number of windows, rounded up if ``ceil`` but without any that begins past the image; may be below 1."""
         room = self.size + self.before + self.after - self.dilation * (self.taps - 1) - 1
         if not self.ceil:
             return room // self.stride + 1
@@ -43,7 +43,7 @@ class _Window:
 
     @property
     def crosses(self) -> bool:
-        """True if a window extends past an end."""
+        """True if some window extends past an end, into padding or (with ``ceil``) beyond it."""
         return self.before > 0 or (self.results - 1) * self.stride + (self.taps - 1) * self.dilation >= self.size
 
     def first(self, i: Expr) -> Expr:
@@ -51,7 +51,10 @@ class _Window:
         return i * self.stride - self.before if self.before else i * self.stride
 
     def length(self, i: Expr, padding: bool) -> Any:
-        """Number of elements of window ``i``; ``padding``: count padding too"""
+        """Number of elements of window ``i`` inside the image: an int if equal for all windows; for dilation 1.
+
+        padding: True to count padding too, but nothing beyond it
+        """
         if not self.crosses or (padding and not self.ceil):
             return self.taps
         end = minimum(self.first(i) + self.taps, self.size + self.after)
@@ -60,7 +63,11 @@ class _Window:
 
 def _windows(x: Tensor, kernel_size: object, stride: object, padding: object, dilation: object,
              ceil_mode: object) -> list[_Window]:  # fmt: skip
-    """[windows along rows, windows along columns] from the arguments of a pooling function; raises ``nn.window``."""
+    """[windows along rows, windows along columns] from the arguments of a pooling function.
+
+    Raises DeclarationError ``nn.shape`` unless rows and columns are constants, ``nn.window`` for padding above half of
+    a window or an image smaller than one, ``argument.*``.
+    """
     need_tensors(x=x)
     taps = need_several("kernel_size", kernel_size, 2, 1)
     steps = taps if stride is None else need_several("stride", stride, 2, 1)
@@ -107,8 +114,10 @@ def max_pool2d(x: Tensor, kernel_size: object, stride: object = None, padding: o
                ceil_mode: bool = False, *, name: str = "max_pool2d") -> Tensor:  # fmt: skip
     """The largest element of each window, NaN where one is, as ``torch.nn.functional.max_pool2d``.
 
-    x: (N, C, H, W) or (C, H, W);  kernel_size, stride, padding, dilation: an int, or one for rows and one for columns
-    stride: by default kernel_size;  padding: uneven too, as ``pad`` of ``conv2d``. Padding is never the largest
+    x: (N, C, H, W) or (C, H, W), constant H and W
+    kernel_size, stride, padding, dilation: an int, or one for rows and one for columns
+    stride: by default kernel_size;  padding: at most half of kernel_size, uneven too, as ``pad`` of ``conv2d``; never
+    the largest
     Raises DeclarationError ``nn.window``, ``nn.shape``.
     """
     windows = _windows(x, kernel_size, stride, padding, dilation, ceil_mode)
@@ -121,7 +130,8 @@ def avg_pool2d(x: Tensor, kernel_size: object, stride: object = None, padding: o
                name: str = "avg_pool2d") -> Tensor:  # fmt: skip
     """The mean of each window, as ``torch.nn.functional.avg_pool2d``.
 
-    count_include_pad: divide by the padding in a window as well;  divisor_override: divide by that number
+    count_include_pad: True to count padding in the divisor;  divisor_override: the divisor, an int >= 1
+    Sums of narrower floats are float32, the result has x's type.
     Other parameters as of ``max_pool2d``. Raises DeclarationError ``nn.window``, ``nn.shape``, ``nn.dtype``.
     """
     need_floats(x=x)
@@ -139,7 +149,7 @@ def avg_pool2d(x: Tensor, kernel_size: object, stride: object = None, padding: o
 
 
 def _over(x: Tensor, total: Tensor, count: Callable[[Expr, Expr], Any], name: str) -> Tensor:
-    """``total / count`` per window, in the dtype of ``x``."""
+    """``total / count`` per window, in the dtype of ``x``; ``count``: (row, column of a window) -> number."""
 
     def element(*i: Expr) -> Expr:
         n = count(i[-2], i[-1])

@@ -54,18 +54,18 @@ def matmul(
 def grouped_matmul(
     a: Tensor, b: Tensor, group: Tensor, *, align: int, tb: bool = False, accumulate: str | None = None, name: str = "C"
 ) -> Tensor:
-    """Rows of several groups one after another, each times the matrix of its group (layers of a mixture of experts).
+    """Grouped product, C[i] = a[i] @ b[group[i // align]] for each row i (layers of a mixture of experts).
 
     a: (M, K);  b: (groups, K, N), or (groups, N, K) with ``tb``
-    group: int32 (ceil(M / align),), the group of each ``align`` rows. Rows that it gives a number that is no group's,
-           such as -1, are 0 in the result, so that the space for rows may be larger than what is filled
+    group: int32 (ceil(M / align),), the group of each block of ``align`` rows; numbers of no group, such as -1, give
+           rows of zeros, so that a may have unused rows
     returns: (M, N), accumulated in ``accumulate`` (default: the operands' type)
 
-    A group begins at a multiple of ``align`` rows; what fills its last ones up is computed and of no interest. This is
-    the contiguous layout of DeepGEMM, with one entry for each of its blocks of rows.
+    A group begins at a multiple of ``align`` rows; the padding rows of its last block are computed like others. This is
+    the contiguous layout of DeepGEMM, with one entry of ``group`` per block.
 
-    The matrix of each ``align`` rows is declared as a tensor of its own, "b_block" (ceil(M / align), …), to be computed
-    where it is read.
+    The matrix of each block is declared as a stage "b_block" (ceil(M / align), …), to be inlined or computed where it
+    is read.
     Raises DeclarationError (``grouped-matmul.shape``).
     """
     need_tensors(a=a, b=b, group=group)

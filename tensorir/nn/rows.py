@@ -17,7 +17,7 @@ from tensorir.ir.tree import Expr
 from tensorir.nn.arguments import Index, axis_names, misfit, need_dim, need_floats, need_shape, wide
 
 EPSILON = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-23, "bfloat16": 2.0**-23}
-"""The default of ``rms_norm``: the step of floats at 1, in the type of the sums."""
+"""dtype -> default ``eps`` of ``rms_norm``: distance from 1 to the next float of the type of the sums."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +44,7 @@ class _Rows:
         return compute([n for _, n in self.cells], value, name=name, axes=[a for a, _ in self.cells])
 
     def each(self, value: Callable[[Index], Expr], name: str, dtype: str = "") -> Tensor:
-        """Return a tensor shaped like ``x`` with ``value(index)`` as elements."""
+        """Return a tensor shaped like ``x`` with ``value(index)`` as elements, converted to ``dtype`` if given."""
         made = lambda *i: cast(value(i), dtype) if dtype else value(i)  # noqa: E731
         return compute(self.x.shape, made, name=name, axes=axis_names(self.x))
 
@@ -129,7 +129,7 @@ def _normal(rows: _Rows, eps: float, name: str, centred: bool, affine: Callable[
 
 
 def _last(x: Tensor, shape: object) -> int:
-    """Return the number of trailing dimensions in a normalized shape."""
+    """Return the rank of ``shape``, an extent or a list of them; raises ``nn.shape`` unless ``x`` ends with it."""
     given = tuple(shape) if isinstance(shape, list | tuple) else (shape,)
     fits = all(isinstance(n, int | Expr) and not isinstance(n, bool) for n in given) and 0 < len(given) <= x.ndim
     if not fits or not same_shape(x.shape[x.ndim - len(given) :], given):
@@ -160,7 +160,7 @@ def rms_norm(x: Tensor, normalized_shape: object, weight: Tensor | None = None, 
     """``x / sqrt(mean(x ** 2) + eps) * weight`` by rows, as ``torch.nn.functional.rms_norm``; parameters as of
     ``layer_norm``.
 
-    eps: by default the step of floats at 1, of float32 for narrower ones
+    eps: by default the distance from 1 to the next float, in float32 for narrower types
     Raises DeclarationError ``nn.shape``, ``nn.dtype``.
     """
     need_floats(x=x)
@@ -201,7 +201,7 @@ def group_norm(x: Tensor, num_groups: int, weight: Tensor | None = None, bias: T
                eps: float = 1e-5, *, name: str = "group_norm") -> Tensor:  # fmt: skip
     """Groups of channels with mean 0 and variance 1, as ``torch.nn.functional.group_norm``.
 
-    x: (N, C, …);  weight, bias: (C,), of each channel
+    x: (N, C, …), constant C;  num_groups: a divisor of C;  weight, bias: (C,), of each channel
     Raises DeclarationError ``nn.shape``, ``nn.dtype``.
     """
     c, groups = _channels(x), need_int("num_groups", num_groups, 1)

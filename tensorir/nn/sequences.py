@@ -23,7 +23,7 @@ from tensorir.nn.arguments import misfit, need_dim, need_floats, need_tensors, w
 
 @plain_ints
 def embedding(indices: Tensor, weight: Tensor, *, name: str = "embedding") -> Tensor:
-    """The row of ``weight`` that each of ``indices`` names, as ``torch.nn.functional.embedding``.
+    """``weight[indices]``, rows of a table, as ``torch.nn.functional.embedding``.
 
     indices: integers of any shape, checked at launch;  weight: (rows, D);  returns: (*indices.shape, D)
     Raises DeclarationError ``nn.shape``, ``nn.dtype``.
@@ -39,7 +39,7 @@ def embedding(indices: Tensor, weight: Tensor, *, name: str = "embedding") -> Te
 
 @plain_ints
 def cumsum(x: Tensor, dim: int, *, name: str = "cumsum") -> Tensor:
-    """The sum of the elements up to each place along ``dim``, as ``torch.cumsum``: that of integers is int64.
+    """Inclusive prefix sums along ``dim``, as ``torch.cumsum``: int64 for integers and bool, else of x's type.
 
     Narrower floats are added up in float32. Raises DeclarationError ``nn.dim``.
     """
@@ -60,14 +60,15 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, scale: float | None = None, ca
               name: str = "attention") -> Tensor:  # fmt: skip
     """``softmax(score(q k^T * scale)) v`` of each head.
 
-    q: (B, H, I, D);  k: (B, G, J, D);  v: (B, G, J, E), where G divides H: heads share keys;  returns: (B, H, I, E)
+    q: (B, H, I, D);  k: (B, G, J, D);  v: (B, G, J, E), where G divides H: heads share keys; H, G and D are constants
+    returns: (B, H, I, E), of q's type
     scale:  by default ``D ** -0.5``
     causal: query i sees the keys up to i;  mask: ``lambda b, h, i, j`` says whether it sees key j
     score:  ``lambda s, b, h, i, j`` gives what becomes of the scaled product s
 
-    A query that sees no key has the result 0. Products of narrower floats are added up in float32, their weights
-    rounded to the type of v. Stages: ``NAME_S``, ``_T`` (scores), ``_m``, ``_P`` (weights), ``_l``, ``_O`` and NAME, in
-    the form that ``s.rolling`` takes: ``s.rolling("NAME_m", into=("NAME_l", "NAME_O"), at=…)``.
+    A query that sees no key has the result 0. Products of narrower floats are added up in float32; weights are rounded
+    to the type of v if it has 16 bits. Stages: ``NAME_S``, ``_T`` (scores), ``_m``, ``_P`` (weights), ``_l``, ``_O``
+    and NAME, in the form that ``s.rolling`` takes: ``s.rolling("NAME_m", into=("NAME_l", "NAME_O"), at=…)``.
 
     Raises DeclarationError ``nn.shape``, ``nn.dtype``.
     """

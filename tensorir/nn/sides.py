@@ -12,14 +12,15 @@ from tensorir.expr.compute import Extent
 from tensorir.ir.tree import Expr
 
 MAX_STRIDE = 2**31 - 1
-"""Of strides, zeros and dilations, in elements."""
+"""Largest accepted stride, padding or dilation, in elements."""
 
 
 @dataclass(frozen=True)
 class WindowAxis:
     """Windows along one dimension.
 
-    stride: of neighbouring windows;  before, after: zeros at the ends;  dilation: distance of taps
+    stride: distance of neighbouring windows;  before, after: padding at the ends;  dilation: distance of taps; all in
+    elements
     """
 
     stride: int = 1
@@ -48,7 +49,8 @@ def sides_of(rank: int, stride: object = 1, pad: object = 0, dilation: object = 
     stride, dilation: an int, or one for each dimension
     pad: as well, for both ends; or a pair (before, after) for each dimension; or, in ONNX's order, all before and then
          all after: (top, left, bottom, right)
-    Texts such as "2x1" are read as those ints.
+    Texts such as "2x1" are read as those ints. Raises DeclarationError ``conv2d.stride``, ``conv2d.pad``,
+    ``conv2d.dilation``.
     """
     steps, apart = (each(n, v, rank, 1) for n, v in (("stride", stride), ("dilation", dilation)))
     zeros = pads_of("pad", pad, rank)
@@ -56,7 +58,10 @@ def sides_of(rank: int, stride: object = 1, pad: object = 0, dilation: object = 
 
 
 def each(name: str, value: object, rank: int, low: int, code: str = "") -> tuple[int, ...]:
-    """Tuple of ``rank`` ints >= ``low`` from one int or a list; raises ``code`` (default "conv2d.NAME")."""
+    """Tuple of ``rank`` ints from ``low`` to ``MAX_STRIDE``, from one int, a list or text such as "2x1".
+
+    Raises DeclarationError ``code`` (default "conv2d.NAME").
+    """
     value = spelt(value)
     given = tuple(map(plain_int, value)) if isinstance(value, list | tuple) else (plain_int(value),) * rank
     if len(given) != rank or not all(_whole(n, low) for n in given):
@@ -82,7 +87,10 @@ def pads_of(name: str, value: object, rank: int, code: str = "") -> tuple[tuple[
 
 
 def texts_of(sides: Sequence[WindowAxis]) -> dict[str, int | str]:
-    """{"stride": …, "pad": …, "dilation": …} in the shortest notation."""
+    """{"stride": …, "pad": …, "dilation": …}: an int if all values are equal, else text such as "2x1".
+
+    "pad" has one value per dimension, or all before and then all after if the ends differ.
+    """
     before, after = [side.before for side in sides], [side.after for side in sides]
     return {
         "stride": text_of([side.stride for side in sides]),
@@ -94,7 +102,10 @@ def texts_of(sides: Sequence[WindowAxis]) -> dict[str, int | str]:
 def no_output(
     sizes: tuple[Extent, ...], taps: tuple[Extent, ...], sides: tuple[WindowAxis, ...]
 ) -> TensorIRError | None:
-    """The ``conv2d.extent`` error for windows larger than the input; None if they fit."""
+    """The ``conv2d.extent`` error, to be raised, for windows larger than the padded input; None if all fit.
+
+    Symbolic extents are taken to fit. Up to three dimensions.
+    """
     for n, (size, f, side) in enumerate(zip(sizes, taps, sides, strict=True)):
         results = side.results(size, f)
         if not isinstance(results, Expr) and results < 1:

@@ -30,8 +30,10 @@ Config = Mapping[str, Any]
 
 def epilogue(c: Tensor, p: TileProblem, axis: int, bias: Tensor | None = None, alpha: Expr | None = None,
              d: Tensor | None = None, beta: Expr | None = None) -> Tensor:  # fmt: skip
-    """Result of sums ``c``: scaled, bias and activation added (``nn.bias_act``), converted to the result type of
-    ``p.dtype``.
+    """``act(alpha * c + beta * d + bias)`` of sums ``c`` (``nn.bias_act``, ``p.act``) as stage "out".
+
+    float32 sums of narrower operands: stage "epilogue", then "out" converts to ``result_type(p.dtype)``. ``c`` itself
+    if nothing is to be done.
     """
     converts = p.wide == "float32"
     name = "epilogue" if converts else "out"
@@ -48,7 +50,9 @@ def positive(params: Mapping[str, Any], names: Sequence[str]) -> None:
 
 
 def need_precision(op: str, precision: str, dtype: str) -> None:
-    """Raise DeclarationError unless ``precision`` is known, and "fp32" for types other than float32."""
+    """Raise DeclarationError ``argument.value`` unless ``precision`` is one of ``PRECISIONS``, ``<op>.precision``
+    unless it is "fp32" or ``dtype`` is float32.
+    """
     need_choice("precision", precision, PRECISIONS)
     if precision != "fp32" and dtype != "float32":
         message = f"precision={precision!r} is of products of float32, not of {dtype}"
@@ -106,8 +110,8 @@ class Ruled:
         return lambda kind, target: on(target or FULL_TARGETS[kind])
 
     def tiled(self, kind: str, target: Target | None = None) -> Mapping[str, Template]:
-        """Name -> template for a target (for any target of the kind if None), restricted to suitable names; all if none
-        suits.
+        """Name -> template for a target (None: any target of the kind), restricted to names with a word of ``words``;
+        all templates if no name has one. Made lazily, cached per target.
         """
         key = kind, target, target.name if target else ""
         if key not in self._tiled:
@@ -159,7 +163,7 @@ def those(wanted: Callable[[str], bool], templates: Mapping[str, Template]) -> N
 
 
 def fastest(templates: Named, target: Target) -> str:
-    """Name of the template whose default has the least modelled time; the first name if there is no model."""
+    """Name of the template whose start has the least modelled time; those without model or start count as infinite."""
     found = dict(templates)
     return min(found, key=lambda name: _expected(found[name], target))
 

@@ -43,7 +43,7 @@ LOADED_ALONE = ("cpu_tile_column", "cpu_tile_strip")
 FEWEST_CHANNELS = 4
 """Least channels of a group to treat it as a matrix product."""
 WAYS = ("cpu_tile_column", "cpu_tile_turned", "cpu_tile_image", "cpu_tile_registers")
-"""CPU templates that are compared by modelled time to choose the default."""
+"""CPU templates compared by modelled time to choose the default."""
 SIDES = {"x": ("n", "c", "h", "w"), "w": ("k", "cg", "r", "s"), "y": ("n", "k", "p", "q")}
 """Dimensions of image x, filter w and result y, in the order of NCHW."""
 PRODUCTS = {"y": ("xw", "ncpq, kc -> nkpq"), "x": ("yw", "nkpq, kc -> ncpq"), "w": ("xy", "ncpq, nkpq -> kc")}
@@ -65,7 +65,8 @@ def conv2d(n: int = 1, c: int = 64, h: int = 56, w: int = 56, k: int = 64, r: in
     precision: of float32 products on GPUs, as in ``matmul``: "fp32", "tf32" or "3xtf32"
 
     Arguments: x, w, then bias (k,) and a residual of the result's shape if enabled.
-    Raises DeclarationError with the name of the illegal parameter.
+    Raises DeclarationError with the name of the illegal parameter; ``prepack`` requires equal rows and columns
+    and even padding.
     """
     given = dict(n=n, c=c, h=h, w=w, k=k, r=r, s=s, **_geometry(stride, pad, dilation), groups=groups,
                  layout=layout, dtype=dtype_of(dtype).name, bias=bias, act=act, residual=residual, prepack=prepack,
@@ -130,7 +131,7 @@ def _how(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _declared(given: Mapping[str, Any]) -> tuple[Conv, Tensor]:
-    """(shape, sums) of a convolution with checked parameters."""
+    """(shape, sums) of a convolution, parameters checked: problem of the engines, and the declared ``nn.conv2d``."""
     need_precision("conv2d", given["precision"], given["dtype"])
     positive(given, ("n", "c", "h", "w", "k", "r", "s"))
     nn.need_layout(given["layout"])
@@ -196,8 +197,9 @@ def _in_groups(shape: Conv) -> bool:
 
 
 def reference(shape: Conv, made: str, *arrays: np.ndarray) -> np.ndarray:
-    """A convolution ("y"), or its gradient with respect to "x" or "w", in NumPy: float64, integers exactly, tap by tap.
+    """A convolution ("y"), or its gradient with respect to "x" or "w", in NumPy, tap by tap.
 
+    Computed in float64 or int64, converted to ``out_dtype``.
     arrays: the workload's arguments: both operands, then bias and residual if used
     """
     kind, (others, product) = np.float64 if is_float(shape.dtype) else np.int64, PRODUCTS[made]
@@ -221,7 +223,7 @@ def reference(shape: Conv, made: str, *arrays: np.ndarray) -> np.ndarray:
 
 
 def _meetings(shape: Conv) -> Iterator[dict[str, tuple[Any, ...]]]:
-    """For each group and tap: slices of padded image, filter and result that are multiplied."""
+    """Yield {"x": …, "w": …, "y": …} per group and tap: the indices of padded image, filter and result that meet."""
     every, (rows, columns) = slice(None), shape.sides
 
     def met(side: WindowAxis, tap: int, results: int) -> slice:

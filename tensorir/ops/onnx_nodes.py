@@ -69,7 +69,7 @@ class Match:
     taken: tuple[int, ...] = ()
 
     def work(self) -> Workload:
-        """The workload."""
+        """Declare the workload; raises its TensorIRError if the parameters are unsupported."""
         made: Workload = getattr(ops, self.op)(**self.params)
         return made
 
@@ -115,7 +115,8 @@ class OnnxGraph:
 def graph_of(model: Any, dims: Mapping[str, int] | None = None) -> OnnxGraph:
     """The main graph of a model, with all inferred shapes.
 
-    dims: symbolic extent -> size; written into the model's inputs and outputs as well
+    dims: symbolic extent -> size, written into ``model`` in place (``fix_dims``)
+    Raises ExportError ``onnx.model`` if shape inference fails.
     """
     fix_dims(model, dims or {})
     values = _inferred(model)
@@ -210,7 +211,9 @@ def _packings(graph: OnnxGraph, match: Match) -> Iterator[Match]:
 
 
 def _after(graph: OnnxGraph, match: Match) -> tuple[int, Any] | None:
-    """(index, node) of the only reader of the match's result; None if there are several, or it is of another domain."""
+    """(index, node) of the only reader of the match's result; None for no or several readers, a model output, or a node
+    of another domain.
+    """
     value = match.output[0]
     if graph.readers[value] != 1 or value not in graph.reader:
         return None
@@ -220,7 +223,7 @@ def _after(graph: OnnxGraph, match: Match) -> tuple[int, Any] | None:
 
 
 def _with_added(graph: OnnxGraph, match: Match) -> Match | None:
-    """The match extended by a following Add of a bias, or of a residual of equal shape; None if there is none."""
+    """The match extended by a following Add of a bias, or for conv2d of a residual of equal shape; None without one."""
     number, node = _after(graph, match) or (0, None)
     if node is None or node.op_type != "Add":
         return None

@@ -77,7 +77,10 @@ def matmul(m: int = 512, n: int = 512, k: int = 512, batch: int = 1, ta: bool = 
 
 
 def reference(p: Gemm, a: np.ndarray, b: np.ndarray, *rest: np.ndarray) -> np.ndarray:
-    """The product in NumPy, float64 or exact integers; ``rest``: bias, d, alpha, beta as in ``matmul``."""
+    """The product in NumPy, computed in float64 or int64 and converted to ``out_dtype``.
+
+    rest: bias, d, alpha, beta, as far as ``matmul`` has them, in this order
+    """
     x, y, *more = exact(p.dtype, a, b, *rest)
     c = (np.swapaxes(x, -1, -2) if p.ta else x) @ (np.swapaxes(y, -1, -2) if p.tb else y)
     bias = more.pop(0) if p.bias else None
@@ -92,7 +95,7 @@ def reference(p: Gemm, a: np.ndarray, b: np.ndarray, *rest: np.ndarray) -> np.nd
 
 
 MOST_ROWS = 2**31
-"""Maximum rows of all groups."""
+"""Limit of ``blocks_of`` for ``align``, ``m`` and each size, in rows."""
 
 
 @plain_ints
@@ -149,7 +152,7 @@ def blocks_of(sizes: Any, align: int = 128, m: int | None = None) -> tuple[np.nd
 
     sizes: ints >= 0, one per group;  m: total rows available, by default as many as needed
     returns: int32 (ceil(m / align),), -1 after the last group; int64 (groups,)
-    Raises DeclarationError (``grouped-matmul.align``, ``grouped-matmul.room``).
+    Raises DeclarationError (``grouped-matmul.align``; ``grouped-matmul.room`` if ``m`` is too small; ``argument.*``).
     """
     need_align(need_int("align", align, 1, MOST_ROWS))
     try:
@@ -176,7 +179,7 @@ def blocks_of(sizes: Any, align: int = 128, m: int | None = None) -> tuple[np.nd
 
 
 def grouped_reference(p: Gemm, a: np.ndarray, b: np.ndarray, group: np.ndarray) -> np.ndarray:
-    """The grouped product in NumPy, float64 or exact integers."""
+    """The grouped product in NumPy, computed in float64 or int64, converted to ``out_dtype``; act(0) in unused rows."""
     x, y = exact(p.dtype, a, b)
     y = np.swapaxes(y, -1, -2) if p.tb else y
     c = np.zeros((p.m, p.n), x.dtype)

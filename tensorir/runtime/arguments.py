@@ -140,9 +140,10 @@ def aligned_empty(shape: tuple[int, ...], dtype: str, align: int = 64) -> np.nda
 
 @answers(LaunchError)
 def empty(shape: int | Sequence[int], dtype: object = "float32") -> np.ndarray:
-    """A new NumPy array on which a CPU device works in place: its address is a multiple of 64.
+    """A new NumPy array, contents undefined, on which a CPU device works in place: its address is a multiple of 64.
 
-    NumPy's own arrays start at multiples of 16, so kernels that load wider vectors work on copies of them.
+    NumPy's own arrays start at multiples of 16, so kernels that load wider vectors work on copies of them. Raises
+    LaunchError for a wrong shape or dtype, ``launch.memory`` for too large a one.
     """
     given = (shape,) if hasattr(shape, "__index__") else shape
     sizes = need_ints("shape", given, LaunchError)
@@ -153,9 +154,11 @@ def empty(shape: int | Sequence[int], dtype: object = "float32") -> np.ndarray:
 
 @answers(LaunchError)
 def recognise(param: Param, given: object) -> Argument:
-    """Argument for the user's object; a number is valid for an input without axes.
+    """Argument for the user's object; a number is valid for an input without axes. Shape and dtype of arrays are not
+    checked.
 
-    Raises LaunchTypeError ``launch.type`` if it is no array, ``launch.gradient`` for a tensor that requires a gradient.
+    Raises LaunchTypeError ``launch.type`` if it is no array, ``launch.gradient`` for a tensor that requires a gradient;
+    LaunchError ``launch.dtype`` for an unsuitable number, ``launch.device`` for DLPack data on other devices.
     """
     name, masked = param.name, "numpy.ma" in sys.modules and isinstance(given, np.ma.MaskedArray)
     if isinstance(given, np.ndarray) and not masked:  # (np.ma: 15 ms when first named)
@@ -274,7 +277,9 @@ def wrapped(array: object, wrap: Wrap | None) -> Any:
 
 
 def scalar_value(param: Param, given: object) -> Any:
-    """A NumPy scalar for a "scalar" parameter; 16- and 8-bit floats are rounded, then passed as float."""
+    """A NumPy scalar for a "scalar" parameter, from a number or a 0-d array; 16- and 8-bit floats are rounded, then
+    passed as float32, booleans as uint8. Raises LaunchError ``launch.type`` or ``launch.dtype``.
+    """
     value = _number(param, given if isinstance(given, _NUMBERS) else _element(param, given))
     if param.dtype in WIDENED:
         return value.astype(np.float32)[()]
@@ -313,7 +318,7 @@ def _fits(value: Any, kind: np.dtype[Any]) -> bool:
 
 
 def narrowed(param: Param, argument: Argument) -> Argument:
-    """``argument`` with int64 indices converted to int32 if the kernel takes these; others unchanged."""
+    """``argument`` with int64 indices of a host array copied to int32 if the kernel takes these; others unchanged."""
     if argument.native != "numpy" or (argument.dtype, param.dtype) != ("int64", "int32"):
         return argument
     return replace(argument, array=argument.array.astype(np.int32), wide=argument.array)
@@ -352,7 +357,7 @@ def _check_alignment(param: Param, argument: Argument, device: Device) -> Proble
 
 
 def check_aliasing(inputs: dict[str, Argument], outputs: dict[str, Argument]) -> list[Problem]:
-    """Problems for outputs that overlap inputs or other outputs."""
+    """Problems ``launch.aliasing`` for outputs whose bytes overlap inputs or other outputs; inputs may overlap."""
     problems = []
     if not outputs:
         return []

@@ -21,11 +21,11 @@ from tensorir.target import Target
 Bytes = NDArray[np.uint8]
 Step = Callable[[], object]
 PRECISE_SUFFIX = " -precise_math=1"
-"""The suffix of the name of a device whose kernels call the library's functions."""
+"""Suffix of the name of a device whose kernels call the library's functions (``Target.precise_math``)."""
 
 
 _this = {"pid": os.getpid()}
-"""This process. The system is asked again only after a fork, for launches look at it."""
+"""Id of this process, renewed after a fork: every launch reads it, and ``os.getpid`` is slower."""
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=lambda: _this.update(pid=os.getpid()))
@@ -39,7 +39,7 @@ class HasBytes(Protocol):
 
 
 class Resources(TypedDict):
-    """Registers, spills and shared memory: of the worst kernel (None if unknown), and per kernel."""
+    """Registers and shared bytes of the worst kernel, spilled bytes of all (None if unknown), and each kernel's own."""
 
     registers: int | None
     spills: int | None
@@ -63,8 +63,10 @@ class CompiledModule(Shown, ABC):
 
     @abstractmethod
     def step(self, launch: KernelLaunch, args: Sequence[object], private: bool) -> Step:
-        """A callable that enqueues ``launch`` with fixed ``args`` (those of ``launch.params``); ``private``: it keeps
-        the arguments alive
+        """A callable that enqueues ``launch`` with fixed ``args`` (those of ``launch.params``).
+
+        private: False if it will run before the next ``step`` or ``runner`` call for this launch, which may replace its
+        arguments; True: they stay its own
         """
 
     def runner(self, launch: KernelLaunch) -> Callable[[Sequence[object]], object]:
@@ -73,9 +75,7 @@ class CompiledModule(Shown, ABC):
 
     @abstractmethod
     def resources(self) -> Resources:
-        """Resource usage: ``registers``, ``spills``, ``shared_bytes`` of the worst kernel (None: unknown), and
-        ``kernels``.
-        """
+        """``registers`` and ``shared_bytes`` of the worst kernel, ``spills`` of all (None: unknown); ``kernels``."""
 
     def keep(self) -> None:
         """Store the compiled program in the cache, for runtimes where that needs a first launch."""
@@ -125,7 +125,7 @@ class Device(Value, Shown, ABC):
         return made
 
     def check_process(self) -> None:
-        """Raise in a forked child, where driver threads are missing."""
+        """Raise DeviceError ``device.forked`` in a forked child, where driver threads are missing."""
         if self.pid != _this["pid"]:
             raise refuse(
                 DeviceError,
@@ -176,7 +176,10 @@ class Device(Value, Shown, ABC):
     def finish(self) -> None: ...
 
     def at_home(self, arrays: Sequence[object]) -> Device:
-        """Device object whose context owns these native arrays (OpenCL devices may have several contexts)."""
+        """Device object whose context owns these native arrays (OpenCL devices may have several contexts).
+
+        Raises LaunchError ``launch.device`` for arrays of other devices or of several contexts.
+        """
         return self
 
     def in_order(self, arrays: Sequence[object]) -> AbstractContextManager[None]:
@@ -190,7 +193,9 @@ class Device(Value, Shown, ABC):
         return True
 
     def failure(self, error: Exception) -> Exception:
-        """Exception to raise for a runtime's ``error`` at launch or finish."""
+        """Exception to raise for a runtime's ``error`` at launch or finish: LaunchError ``launch.failed``, or ``error``
+        itself if it is a TensorIRError.
+        """
         if isinstance(error, TensorIRError):
             return error
         return refuse(LaunchError, "launch.failed", f"{self.name} did not run the program: {error}"[:1000])
@@ -212,7 +217,8 @@ class DeviceInfo(Shown):
     """A device found on this machine, usable or not.
 
     name:   what to pass to ``open_device``
-    reason: why it cannot be used; empty when ``usable``
+    reason: why it cannot be used; empty when ``usable``; fix: command that mends it, if known
+    simulator: True for Oclgrind; details: the runtime's own data, not compared
     """
 
     name: str

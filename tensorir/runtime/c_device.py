@@ -33,7 +33,7 @@ from tensorir.target import preset
 
 OPTIONS = ("-std=c11", "-O3", "-march=native", "-ffp-contract=fast", "-fPIC", "-shared", "-pthread", "-w")
 COMPILER_VARIABLE = "TENSORIR_CC"
-"""The variable that names a compiler, instead of those that are looked for."""
+"""Environment variable that names the C compiler, in place of the gcc and clang on the PATH."""
 _GNU = ("gcc", "cc")
 _CLANG = ("clang", *(f"clang-{n}" for n in range(25, 13, -1)))
 _HUGE_PAGE = 1 << 21
@@ -55,8 +55,8 @@ int tir_enqueue(tir_step *s) {
 
 @cache
 def compilers() -> tuple[tuple[str, str], ...]:
-    """(path, version) of the C compilers found, the default first: the one named in the environment, else gcc and
-    clang.
+    """(path, version) of the C compilers that work, the default first: the one named in ``TENSORIR_CC``, else the first
+    gcc and the first clang on the PATH; () if there is none. Kept for the process.
     """
     named = os.environ.get(COMPILER_VARIABLE)
     groups = ((named,),) if named else (_GNU, _CLANG)
@@ -146,7 +146,10 @@ class CDevice(Device):
         return CModule(self, source, cache)
 
     def library(self, text: str, name: str) -> ctypes.CDLL:
-        """Loaded shared library of C text, compiled by this device's compiler or taken from the cache."""
+        """Loaded shared library of C text, compiled by this device's compiler or taken from the cache.
+
+        Raises CompileError ``compile.c-text`` or ``compile.time-limit``, DeviceError ``device.no-compiler``.
+        """
         return _library(self, text, name, cache=True)[0]
 
     def allocate(self, nbytes: int) -> np.ndarray:
@@ -255,7 +258,7 @@ class CModule(CompiledModule):
 
 
 def _library(device: CDevice, text: str, name: str, cache: bool) -> tuple[ctypes.CDLL, bytes, bool]:
-    """(loaded library, its bytes, true if from the cache)."""
+    """(loaded library, its bytes, true if from the cache); compiled and, with ``cache``, stored if it is not there."""
     key = cache_key(kind="c library", source=text, options=device.options, device=device.identity)
     payload = default_cache().get(key) if cache else None
     if payload is not None:

@@ -30,7 +30,11 @@ _TRIM_EVERY = 64  # puts
 
 @dataclass(frozen=True)
 class CacheStat:
-    """Cache statistics. ``directory`` is "" if entries are in memory only; hits, misses, …: of this process"""
+    """Cache statistics.
+
+    directory: "" if entries are in memory only
+    entries, bytes: of all stored files;  hits, misses: ``get`` calls of this process; damaged: its misses due to damage
+    """
 
     directory: str
     entries: int
@@ -61,10 +65,13 @@ def default_directory() -> Path:
 
 
 class Cache:
-    """Artifacts by key text, in ``directory`` or, where that cannot be written, in memory.
+    """Artifacts by key text, in ``directory``, which is made; in memory if that is None or, with a RuntimeWarning once
+    per process, cannot be written.
 
     >>> cache.put(key, payload)
     >>> cache.get(key) == payload
+
+    Raises DeviceError ``cache.foreign-directory`` for one that others own or may write.
     """
 
     def __init__(self, directory: str | Path | None = None) -> None:
@@ -74,7 +81,7 @@ class Cache:
         self.directory: Path | None = None if directory is None else _prepare(Path(directory))
 
     def get(self, key: str) -> bytes | None:
-        """The payload stored under exactly this key text, or None."""
+        """The payload stored under exactly this key text; None if absent, damaged or another user's file."""
         payload = self._read(key) if self.directory is not None else self._memory.get(key)
         with self._lock:
             if payload is None:
@@ -84,7 +91,10 @@ class Cache:
         return payload
 
     def put(self, key: str, payload: bytes) -> None:
-        """Store or replace an entry atomically."""
+        """Store or replace an entry atomically; every 64th call trims the directory to 2 GiB.
+
+        If the directory cannot be written, entries are in memory from then on, with a RuntimeWarning.
+        """
         if self.directory is None:
             self._memory[key] = payload
             return
@@ -133,7 +143,9 @@ class Cache:
         return removed + (self.trim(-1) if self.directory is not None else 0)
 
     def trim(self, most_bytes: int) -> int:
-        """Remove the oldest entries beyond ``most_bytes``; returns their number."""
+        """Remove the oldest files until ``most_bytes`` are left (-1: all); returns their number, 0 for a cache in
+        memory.
+        """
         if self.directory is None:
             return 0
         entries = sorted(_entries(self.directory))
@@ -281,7 +293,7 @@ _warned: set[str] = set()
 
 
 def _warn(message: str) -> None:
-    """Warn once per process."""
+    """RuntimeWarning for the first message of the process; later ones are dropped."""
     if not _warned:
         _warned.add(message)
         warnings.warn(f"tensorir: {message}", RuntimeWarning, stacklevel=3)

@@ -42,7 +42,11 @@ from tensorir.runtime.base import Device
 
 @dataclass
 class CallArguments:
-    """Validated arguments of a call: arrays and scalars by name, given outputs, type of results."""
+    """Validated arguments of a call, by parameter name.
+
+    native: array type of all arrays, "numpy", "pyopencl" or "cupy"
+    outputs: given by the caller as ``given_out``, or new ones after ``allocate``
+    """
 
     source: Source
     native: str
@@ -64,7 +68,9 @@ class CallArguments:
         return all(prod(p.shape) == 0 for p in self.source.outputs)
 
     def outside(self, leave: Callable[[Argument], bool] = lambda _: False) -> list[Problem]:
-        """Problems for index values out of range, except in inputs for which ``leave`` is true."""
+        """Convert 64-bit indices to int32 again, and return Problems for index values out of range, wrong segment
+        offsets and scatter targets that occur twice; [] if none. Inputs for which ``leave`` is true are not checked.
+        """
         renewed = [a.renew(name) for name, a in self.inputs.items() if a.wide is not None]
         problems = [p for p in renewed if p is not None]
         for gather in self.source.gathers:
@@ -86,7 +92,7 @@ class CallArguments:
         return problems
 
     def allocate(self, device: Device) -> None:
-        """Allocate outputs that were not given."""
+        """Add new arrays to ``outputs`` for those not given: NumPy's aligned to 64 bytes, or device arrays."""
         like = next(iter(self.inputs.values()), None)
         for p in self.source.outputs:
             if p.name in self.outputs:
@@ -106,7 +112,11 @@ class CallArguments:
 
 
 def by_name(source: Source, arrays: Sequence[object], named: Mapping[str, object]) -> tuple[object, ...]:
-    """Arguments in order, from positional ones and keywords; raises ``launch.keyword``."""
+    """Arguments in the order of inputs, from positional ones and keywords.
+
+    Raises LaunchTypeError: ``launch.keyword`` for a wrong or repeated name, ``launch.count`` if one is missing; without
+    keywords nothing is checked.
+    """
     if not named:
         return tuple(arrays)
     names = [p.name for p in source.inputs]
@@ -126,7 +136,13 @@ def by_name(source: Source, arrays: Sequence[object], named: Mapping[str, object
 
 
 def accept(source: Source, device: Device, arrays: Sequence[object], out: object = None) -> CallArguments:
-    """Validated arguments of a call; raises one LaunchError with a problem per bad argument."""
+    """Validated arguments of a call; missing outputs are not allocated yet.
+
+    out: array for the result, or a tuple or list of one per output
+
+    Raises LaunchTypeError ``launch.count`` for a wrong number of arguments, else one LaunchError with a problem per bad
+    argument; values of indices are checked once all arrays fit.
+    """
     params = source.inputs
     if len(arrays) != len(params):
         raise _wrong_count(source, "argument", [p.name for p in params], len(arrays))
@@ -179,7 +195,11 @@ def _check_all(call: CallArguments, device: Device) -> list[Problem]:
 
 
 def fixed_values(source: Source, device: Device, arrays: Mapping[str, object]) -> dict[str, bytes]:
-    """{input: bytes} for ``prepack``; raises LaunchError ``launch.prepack`` unless only ``once`` kernels read them."""
+    """{input: its bytes} for ``prepack``.
+
+    Raises LaunchError: ``launch.prepack`` for no input, or one that other than ``once`` kernels read; ``dim.constant``
+    for one with an extent known at launch only; as in a call for an array that does not fit.
+    """
     legal = {p.name: p for p in source.prepackable}
     wrong = [name for name in arrays if name not in legal]
     if wrong or not arrays:
@@ -228,10 +248,10 @@ def _wrong_count(source: Source, what: str, names: list[str], got: int) -> Excep
 
 @dataclass
 class Attached:
-    """Device memory of a call by parameter name, and how results return to host arrays.
+    """Device memory (or scalar) of a call by parameter name, and how results return to host arrays.
 
-    shared: (memory, host array) of in-place outputs; copied: outputs to read back
-    uploads: inputs copied to the device; arrays: objects to keep alive
+    shared: (memory, host array) of in-place outputs; copied: (memory, host array) of outputs to read back
+    uploads: (memory, argument) of inputs copied to the device; arrays: objects to keep alive
     copies: problems for avoidable copies of host arrays (``launch.copied-…``)
     """
 
@@ -244,7 +264,10 @@ class Attached:
 
 
 def attach(call: CallArguments, device: Device, staging: dict[str, object] | None = None) -> Attached:
-    """Obtain memory for a call's arrays, in place if possible, else copies reused in ``staging``."""
+    """Memory for a call's arrays: in place if possible, else device memory to which inputs are copied now.
+
+    staging: memories by parameter from earlier calls, reused and added to; None allocates new ones
+    """
     attached = Attached(memories=dict(call.scalars))
     spans: list[tuple[int, int, Any]] = []
     for param in call.source.params:
@@ -274,7 +297,9 @@ def attach(call: CallArguments, device: Device, staging: dict[str, object] | Non
 
 
 def _in_place(device: Device, param: Param, array: Any, output: bool, spans: list[tuple[int, int, Any]]) -> Any | None:
-    """Memory backed by the host array, shared by equal arrays; None for overlaps and insufficient alignment."""
+    """Memory backed by the host array, one for inputs that are the same array; None if it must be copied: it overlaps
+    another one, is empty or not aligned, or the device works on copies.
+    """
     start = int(array.ctypes.data)
     if start % least_align(param, device) or not array.size:
         return None
@@ -296,7 +321,9 @@ def least_align(param: Param, device: Device) -> int:
 
 
 def avoidable(device: Device, param: Param, argument: Argument, output: bool) -> list[Problem]:
-    """Problems for host arrays copied because of their layout or address."""
+    """[Problem] ``launch.copied-strides`` or ``launch.copied-alignment`` for a host array that is copied because of its
+    layout or address; [] if it is not, or the device copies all arrays.
+    """
     name, array = param.name, argument.array
     if not argument.contiguous:
         strides = f"strides {tuple(array.strides)} for shape {argument.shape}"
@@ -329,10 +356,10 @@ def _staged(device: Device, param: Param, nbytes: int, staging: dict[str, Any] |
 # --- the fast path
 
 MAX_KEPT_RESULTS = 4
-"""Arrays for results that a program keeps for each output."""
+"""Result arrays that a program keeps per output, to use again once nobody references them."""
 
 _COUNTED = sys.implementation.name == "cpython" and getattr(sys, "_is_gil_enabled", lambda: True)()
-"""True when the references to an object are counted exactly."""
+"""True if ``sys.getrefcount`` is exact: CPython with a global interpreter lock."""
 
 
 class _Made:
@@ -356,7 +383,7 @@ class Results:
         self._made: list[_Made] = []
 
     def take(self) -> tuple[np.ndarray, object]:
-        """(array with undefined contents, its memory)."""
+        """(array with undefined contents, its memory); at most ``MAX_KEPT_RESULTS`` are kept for reuse."""
         for made in self._made:
             if sys.getrefcount(made.raw) == made.idle:
                 return made.array.view(), made.memory
@@ -399,15 +426,15 @@ class _LongWay(Exception):
 
 
 _Step = tuple[Callable[[Sequence[object]], object], Sequence[str]]
-"""A function that enqueues a kernel with given arguments, and their names."""
+"""(function that enqueues a kernel with given arguments, names of their parameters in order)."""
 
 
 class QuickCall:
     """``quick(arrays, out)`` runs a program and returns its results, or None if the general path must handle the call.
 
     Callers hold the program's lock.
-    memories: what does not change from call to call, by parameter;  steps: kernels, and the parameters that they take
-    copies: copies of the last call;  warned: the general path has warned about strides
+    memories: constants and workspace by parameter;  steps: kernels, and the parameters that they take
+    copies: problems for copied arrays of the last call;  warned: the general path has warned about strides
     """
 
     def __init__(self, source: Source, device: Device, memories: Mapping[str, object], steps: Sequence[_Step]) -> None:

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from tensorir.runtime.base import Device
 
 COMPILE_S = 60.0
-"""Seconds that a compilation may take unless others are asked for; those of a search's trials too."""
+"""Default seconds of a compilation, in a search's trials too."""
 LONG_TEXT = 64 << 10
-"""Bytes of a text that a library may take long for."""
+"""Bytes of source text up to which a compiler in a library is trusted to end in time."""
 _limit: ContextVar[float] = ContextVar("compile_limit", default=COMPILE_S)
 
 
@@ -46,9 +46,10 @@ def compile_limit(seconds: float | None) -> Iterator[None]:
 
 def run_limited(command: Sequence[str], cwd: Path, name: str, nbytes: int,
                 environ: Mapping[str, str] | None = None) -> tuple[int, str]:  # fmt: skip
-    """(exit status, error output) of a compiler command; raises CompileError ``compile.time-limit`` after killing it.
+    """(exit status, error output) of a compiler command; its standard output is discarded.
 
-    name, nbytes: of the text
+    Past the limit (``compile_limit``; none in a worker) its process group is killed: CompileError
+    ``compile.time-limit``, with the text's ``name`` and ``nbytes``. Raises OSError if it cannot be started.
     """
     limit = None if WORKER_VARIABLE in os.environ else _limit.get()
     with subprocess.Popen(
@@ -75,10 +76,11 @@ def _too_long(name: str, nbytes: int) -> CompileError:
 
 
 def need_end(source: Source, device: Device) -> None:
-    """Return once a child process has compiled this text in time, for compilers in libraries.
+    """Return once a child process has compiled this text; raises CompileError ``compile.time-limit`` if it takes too
+    long. For compilers in libraries, which cannot be interrupted.
 
-    Short texts, and those that passed before, are not tested. Compile errors are left to the compilation in this
-    process.
+    Nothing is tested for texts of up to ``LONG_TEXT`` bytes, for C, in workers, and for texts that passed before (noted
+    in the artifact cache). Compile errors are left to the compilation in this process.
     """
     nbytes = len(source.text.encode())
     if nbytes <= LONG_TEXT or device.target.language == "c" or WORKER_VARIABLE in os.environ:

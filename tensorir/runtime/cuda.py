@@ -30,7 +30,9 @@ _PIP = 'pip install cupy-cuda13x "cuda-toolkit[nvrtc,cudart,crt,nvdisasm]==13.*"
 
 @dataclass(frozen=True)
 class KernelUse:
-    """Resource usage of a kernel as reported by ptxas; spill_bytes: stores plus loads"""
+    """Resource usage of a kernel as reported by ptxas: registers and bytes of stack per thread, static shared bytes and
+    barriers per block; spill_bytes: stores plus loads, per thread
+    """
 
     registers: int = 0
     spill_bytes: int = 0
@@ -41,7 +43,10 @@ class KernelUse:
 
 @dataclass(frozen=True)
 class Cubin:
-    """Machine code for one architecture, compiler log, and resource usage by kernel."""
+    """Machine code for one architecture, compiler log, and resource usage by kernel.
+
+    registers, shared_bytes: of the worst kernel;  spills: spill bytes of all kernels together
+    """
 
     data: bytes = field(repr=False)
     arch: str
@@ -63,7 +68,7 @@ class Cubin:
 
 
 def load_cupy() -> ModuleType:
-    """Import cupy; raises DeviceError if missing."""
+    """Import cupy; raises DeviceError ``device.no-cupy`` if that fails."""
     ensure_cache("CUPY_CACHE_DIR", "~/.cupy/kernel_cache")
     try:
         return importlib.import_module("cupy")
@@ -72,10 +77,11 @@ def load_cupy() -> ModuleType:
 
 
 def compile_cubin(text: str, arch: str = "sm_80", options: tuple[str, ...] = (), *, cache: bool = True) -> Cubin:
-    """Compile CUDA C++ for ``arch`` ("sm_90a"). Needs no GPU. CompileError ``compile.nvrtc`` carries the log.
+    """Compile CUDA C++ for ``arch`` ("sm_90a"), or take it from the artifact cache. Needs no GPU.
 
     A kernel without a stated number of blocks per multiprocessor is compiled again for one block if registers are
-    spilled.
+    spilled; the smaller spill wins. Raises CompileError ``compile.nvrtc`` with the log, DeviceError ``device.no-cupy``
+    and ``device.no-nvrtc``.
     """
     nvrtc, version = _nvrtc()
     arguments = [f"--gpu-architecture={arch}", "--std=c++17", "-lineinfo", "--ptxas-options=-v", *options]
@@ -105,7 +111,7 @@ def compile_image(text: str, arch: str) -> bytes:
 
 
 def nvrtc_version() -> str:
-    """NVRTC's version, such as ``"13.4"``."""
+    """NVRTC's version, such as ``"13.4"``; raises DeviceError ``device.no-cupy`` or ``device.no-nvrtc``."""
     return _nvrtc()[1]
 
 
@@ -239,7 +245,10 @@ def parse_ptxas(log: str) -> dict[str, KernelUse]:
 
 
 def sass(cubin: Cubin | bytes, *flags: str) -> str:
-    """Disassembly by nvdisasm; flags such as ``-g`` (source lines) or ``-plr`` (live registers)."""
+    """Disassembly by nvdisasm; flags such as ``-g`` (source lines) or ``-plr`` (live registers).
+
+    Raises DeviceError ``device.no-nvdisasm``, CompileError ``compile.sass`` for bytes that are no cubin.
+    """
     data = cubin.data if isinstance(cubin, Cubin) else cubin
     tool = _nvdisasm()
     with Scratch() as folder:
@@ -271,7 +280,8 @@ _INSTRUCTION = re.compile(r"/\*[0-9a-f]{4,}\*/\s+\{?\s*(?:@!?U?P\w+\s+)?([A-Z][A
 
 
 def sass_opcodes(cubin: Cubin | bytes | str, kernel: str | None = None) -> dict[str, int]:
-    """Count of each instruction with its width (``LDG.E.128``), in one kernel or in all.
+    """{opcode with its width (``LDG.E.128``): occurrences in the text}, most frequent first; of one kernel, or of all
+    (None). {} for a kernel that is not there.
 
     The read-only cache hint (``.CONSTANT``) is left out: it follows from ``const __restrict__``, not from the schedule.
 

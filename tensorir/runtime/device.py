@@ -50,7 +50,11 @@ def open_device(name: str | Target | Device | None = None) -> Device:
     Without a name: an OpenCL CPU device, PoCL before others, then an OpenCL GPU, then C, then CUDA; a simulator only by
     name.
     The same name gives the same object. ``-precise_math=1`` after a name is part of it: kernels are made, tuned, logged
-    and loaded for a target that asks for the library's functions.
+    and loaded for a target that asks for the library's functions. Other options of a target's text (limits, -arch=) do
+    not change the device; an open Device is returned as it is.
+
+    Raises DeviceError ``device.not-found``, ``device.forked`` or an unusable one's reason (``device.no-opencl`` …);
+    DeclarationError ``target.unknown``.
     """
     if isinstance(name, Device):
         name.check_process()

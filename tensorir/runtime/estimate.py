@@ -42,10 +42,10 @@ _QUIET = 0.1  # of a core
 
 @dataclass(frozen=True, repr=False)
 class Estimate(Shown):
-    """Estimated seconds per call with an interval.
+    """Estimated seconds per call, with a 95 % interval of the median.
 
-    samples: the slots as the clock had them
-    pace:    how much slower the reference ran than when it was first measured; 1 without one
+    samples: the slots as the clock had them, seconds per call, one per round
+    pace:    the reference's time in these rounds over that when it was first measured; 1 without one
     """
 
     seconds: float
@@ -56,7 +56,9 @@ class Estimate(Shown):
 
     @classmethod
     def of(cls, own: Sequence[float], reference: Sequence[float] | None = None, seconds: float = 0.0) -> Estimate:
-        """Estimate from slots and the reference's slots of the same rounds; ``seconds``: the reference's time"""
+        """Estimate from slots and the reference's slots of the same rounds, scaled by the reference's time ``seconds``;
+        without a reference, median and interval of the slots.
+        """
         if reference is None:
             return cls(*middle(own), tuple(own))
         ratio, low, high = middle([a / b for a, b in zip(own, reference, strict=True)])
@@ -69,7 +71,7 @@ class Estimate(Shown):
         return max(self.samples) / min(self.samples)
 
     def scaled(self, factor: float) -> Estimate:
-        """This estimate with times multiplied by ``factor``."""
+        """This estimate with seconds and interval multiplied by ``factor``; samples and pace are kept."""
         return Estimate(self.seconds * factor, self.low_s * factor, self.high_s * factor, self.samples, self.pace)
 
 
@@ -135,7 +137,9 @@ class Rounds:
 
 
 def middle(samples: Sequence[float]) -> tuple[float, float, float]:
-    """(median, low, high): 95 % interval of at least two samples, limited to ``MAX_END_RATIO`` times the median."""
+    """(median, low, high): 95 % interval of at least two samples, its ends clamped to the median divided and multiplied
+    by ``MAX_END_RATIO``; with fewer than six samples, their range widened.
+    """
     found, wider = Timing.of(samples), _WIDER.get(len(samples), 1.0)
     middle = found.median_s
     low, high = (found.low_s / middle) ** wider, (found.high_s / middle) ** wider

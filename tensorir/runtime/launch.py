@@ -29,7 +29,7 @@ from tensorir.runtime.timing import Timing, copied_names, measure
 from tensorir.target import Target
 
 DIMS_KEPT = 16
-"""Extents for which a program keeps what it has prepared."""
+"""Sets of values of dims whose programs are kept, the last used ones."""
 
 
 class CompiledProgram(Value, Shown):
@@ -39,9 +39,10 @@ class CompiledProgram(Value, Shown):
     >>> c = program(a, b)            # numpy in, numpy out; pyopencl, cupy and DLPack likewise
     >>> program(a, b, out=c)         # no allocation
 
-    guard: run every call on copies between canaries and raise ``launch.out-of-bounds`` when one is overwritten
+    device: name, target or Device; None for the first usable one of the source's language
+    guard: run every call on copies between canaries and raise LaunchError when one is overwritten (``run_guarded``)
     cache: read and write the artifact cache (a tuner, whose sources are used once, leaves it)
-    module: what this text was compiled to already
+    module: compiled module of the same source to use; None compiles
 
     Kernels that run ``once`` run with every call; a bound launch runs them when it is bound, ``prepack`` for good.
 
@@ -78,7 +79,10 @@ class CompiledProgram(Value, Shown):
         return CompiledProgram, (self.source, self.device)
 
     def __call__(self, *arrays: object, out: object = None) -> Any:
-        """Check the arguments, run, wait, and return the outputs (or ``out``)."""
+        """Check the arguments, run, wait, and return the output (``out`` if given), a tuple if there are several.
+
+        Raises LaunchError for bad arguments and failed launches.
+        """
         if self.source.dims:
             inner = self._at(arrays, out)
             results = inner(*arrays, out=out)
@@ -128,7 +132,10 @@ class CompiledProgram(Value, Shown):
         return self.at(dims_of_call(self.source, arrays, out))
 
     def at(self, dims: Mapping[str, int]) -> CompiledProgram:
-        """This program at the given values of dims; kernels are shared."""
+        """This program at the given values of dims (in the source's order); kernels are shared.
+
+        The last ``DIMS_KEPT`` are kept and returned again. Raises LaunchError if a kernel is too large for the device.
+        """
         key = tuple(dims.values())
         with self._lock:
             found = self._for.pop(key, None)
@@ -167,7 +174,10 @@ class CompiledProgram(Value, Shown):
     def time(
         self, *arrays: object, out: object = None, repeat: int = 30, min_seconds: float = 0.1, max_seconds: float = 10.0
     ) -> Timing:
-        """Timing of one run of the kernels on these arrays, without host copies and ``once`` kernels."""
+        """Timing of one run of the kernels on these arrays, in seconds, without host copies and ``once`` kernels.
+
+        repeat, min_seconds, max_seconds: at least so many batches and so long, at most so long (``timing.measure``)
+        """
         bound = self.bind(*arrays, out=out)
         bound()
         bound._natives = []  # their turn has come
@@ -193,7 +203,7 @@ class CompiledProgram(Value, Shown):
             return guarding.probe(program.source, program.device, program._module, call, enough_s)
 
     def warm(self, *arrays: object) -> None:
-        """Run some blocks of each kernel on copies, as some runtimes compile at first launch."""
+        """Run some blocks of the kernels on copies, as some runtimes compile at first launch (``guard.warm``)."""
         program, call = self._accept(arrays, None)
         with program._lock:
             guarding.warm(program.source, program.device, program._module, call)
@@ -219,7 +229,9 @@ class CompiledProgram(Value, Shown):
         return self._module.digest
 
     def keep(self) -> None:
-        """Store the compiled program in the cache, after a first call; as slow as compiling."""
+        """Store the compiled program in the cache, after a first call; as slow as compiling. No effect where
+        compiling has stored it already, or the runtime gives no binaries.
+        """
         self._module.keep()
 
     def __repr__(self) -> str:
@@ -405,7 +417,10 @@ class BoundLaunch(Handle, Shown):
         return self._call.results()
 
     def refill(self, outputs: Sequence[object]) -> None:
-        """Overwrite the outputs with given contents, to check that kernels do not depend on them."""
+        """Overwrite the outputs with given contents, to check that kernels do not depend on them.
+
+        Raises LaunchError ``argument.type`` unless ``outputs`` has an array of each output's shape.
+        """
         wanted = self._program.source.outputs
         given: tuple[Any, ...] = need_list("outputs", outputs, "arrays", LaunchError)
         if [getattr(c, "shape", None) for c in given] != [tuple(p.shape) for p in wanted]:
@@ -440,8 +455,8 @@ def _bound_again(program: CompiledProgram, given: Sequence[object], outputs: Seq
 def dims_of_call(source: Source, arrays: Sequence[object], out: object = None) -> dict[str, int]:
     """Return the extents that arguments (or, where those leave one open, outputs) have for the dims of ``source``.
 
-    Arguments without a shape, and too few of them, are left to the checks that follow. Raises LaunchError
-    ``launch.shape``, ``launch.dim-disagree``, ``launch.dim-range``.
+    Arguments without a shape, and too few of them, are left to the checks that follow: a dim that none shows has its
+    least value. Raises LaunchError ``launch.shape``, ``launch.dim-disagree``, ``launch.dim-range``.
     """
     outs = out if isinstance(out, tuple | list) else () if out is None else (out,)
     given = (*zip(source.inputs, arrays, strict=False), *zip(source.outputs, outs, strict=False))

@@ -20,7 +20,7 @@ _BITCODE = (b"BC\xc0\xde", b"\xde\xc0\x17\x0b")
 
 
 def pocl_cache() -> Path:
-    """PoCL's kernel cache folder."""
+    """PoCL's kernel cache folder: ``POCL_CACHE_DIR`` or PoCL's default; it need not exist."""
     default = f"{os.environ.get('XDG_CACHE_HOME') or '~/.cache'}/pocl/kcache"
     return Path(os.environ.get("POCL_CACHE_DIR") or os.path.expanduser(default))
 

@@ -19,13 +19,15 @@ _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}\Z")
 _WARPS = {75: 32, 86: 48, 87: 48, 88: 48, 89: 48, 120: 48, 121: 48}
 _BLOCKS = {75: 16, 86: 16, 87: 16, 89: 24}
 _RESERVED = 1024
-"""Bytes of shared memory that the system keeps of each block, from sm_80 on."""
+"""Bytes of shared memory that the driver reserves per block, from sm_80 on."""
 _REGISTER_UNIT = 256
-"""Registers are given to warps in such pieces."""
+"""Granularity, in registers, of a warp's allocation."""
 
 
 def check_source(source: Source, target: Target) -> None:
-    """Raise one CompileError with everything that keeps ``source`` from running on ``target``."""
+    """Raise one CompileError with everything that keeps ``source`` from running on ``target``; dims at their least
+    extents.
+    """
     if source.dims:  # at their least extents: what is too large for others, a launch knows
         source = source.at({d.name: d.low for d in source.dims})
     problems = _consistency(source, target)
@@ -51,7 +53,7 @@ def check_registers(launch: KernelLaunch, text: str, registers: int) -> None:
     """Raise CompileError if warpgroups request more registers (``setmaxnreg``) than the block starts with, which would
     hang.
 
-    registers: of a thread, as the compiler gave them out
+    registers: per thread, as compiled; text: source with the roles' ``setmaxnreg`` requests
     """
     threads = prod(launch.block)
     has, wants = -(-registers // 8) * 8 * threads, _registers_of_roles(launch, text, registers)
@@ -119,8 +121,8 @@ def _launch(launch: KernelLaunch, target: Target) -> list[Problem]:
 
 
 def blocks_at_once(target: Target, registers: int, shared_bytes: int, threads: int) -> int:
-    """Blocks resident on one multiprocessor, for blocks of ``threads`` threads with ``registers`` each; 0 if
-    none fits.
+    """Blocks resident on one CUDA multiprocessor, for blocks of ``threads`` threads with ``registers`` 32-bit registers
+    each (0: unknown, no limit) and ``shared_bytes`` of shared memory; 0 if none fits.
     """
     warps = -(-threads // target.warp)
     of_warp = -(-registers * target.warp // _REGISTER_UNIT) * _REGISTER_UNIT
@@ -135,6 +137,6 @@ def blocks_at_once(target: Target, registers: int, shared_bytes: int, threads: i
 
 
 def occupancy(target: Target, registers: int, shared_bytes: int, threads: int) -> float:
-    """Fraction of a multiprocessor's maximum warps that are resident."""
+    """Fraction of a CUDA multiprocessor's maximum warps that are resident (``blocks_at_once``); 0 if no block fits."""
     warps = -(-threads // target.warp)
     return blocks_at_once(target, registers, shared_bytes, threads) * warps / _WARPS.get(target.sm, 64)

@@ -51,7 +51,9 @@ class ProcessorLoad(Shown):
 
     @property
     def disturbed(self) -> bool:
-        """True if load was too high for timings to represent an idle machine."""
+        """True if others and stolen time took more than a tenth of the cores, or half a core, over the sections (and
+        0.03 s in all): timings then do not represent an idle machine.
+        """
         taken = max(0.0, self.others) + max(0.0, self.stolen)
         return taken > min(DISTURBING_SHARE * self.cores, DISTURBING_CORES) * self.seconds + SLACK_S
 
@@ -106,7 +108,9 @@ NO_LOAD = ProcessorLoad()
 
 
 class Section:
-    """Context manager around timed work: ``with Section() as section``, then ``section.load``."""
+    """Context manager around timed work: ``with Section() as section``, then ``section.load``, which is ``NO_LOAD``
+    inside, and on systems without counters.
+    """
 
     load = NO_LOAD
 

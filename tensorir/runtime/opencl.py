@@ -36,14 +36,15 @@ OPTIONS = ("-cl-std=CL1.2", "-w")
 POCL = "portable computing"
 _LOG_BYTES = 4096
 PAGE_BYTES, HUGE_PAGE_BYTES = 4096, 1 << 21
-"""From the size of a huge page on, memory of a CPU device is NumPy's: it asks the system for such pages, runtimes do
-not, and packed weights of 64 MiB stream 1.5 times as fast."""
+"""Bytes. From a huge page on, PoCL's buffers use memory of NumPy, which asks the system for huge pages: packed weights
+of 64 MiB stream 1.5 times as fast."""
 
 
 def load_pyopencl() -> ModuleType:
-    """The pyopencl module, with its pickle caches off; raises DeviceError where it is missing.
+    """The pyopencl module, with its pickle caches off; raises DeviceError ``device.no-opencl`` where it is missing.
 
-    POCL_AFFINITY pins PoCL's threads (it halves the half-speed runs) and must be set before PoCL loads.
+    Sets environment variables that the user has not set: POCL_AFFINITY pins PoCL's threads (it halves the half-speed
+    runs) and must be set before PoCL loads; PYOPENCL_NO_CACHE; POCL_CACHE_DIR if the folder cannot be written.
     """
     os.environ.setdefault("POCL_AFFINITY", "1")
     os.environ.setdefault("PYOPENCL_NO_CACHE", "1")
@@ -60,7 +61,9 @@ def load_pyopencl() -> ModuleType:
 
 
 def list_devices() -> list[DeviceInfo]:
-    """OpenCL devices, simulators last; a reason where there is none."""
+    """DeviceInfo of each OpenCL device, usable or not, simulators last; one unusable entry with the reason if there is
+    none.
+    """
     try:
         cl = load_pyopencl()
     except DeviceError as error:
@@ -119,7 +122,7 @@ def _is_simulator(platform: Any) -> bool:
 
 
 def open_listed(info: DeviceInfo) -> OpenCLDevice:
-    """Open a device that ``list_devices`` found."""
+    """Open a device that ``list_devices`` found; raises DeviceError ``device.not-found`` if the runtime refuses."""
     cl = load_pyopencl()
     handle = info.details["handle"]
     name_processor(handle)
@@ -237,7 +240,10 @@ class OpenCLDevice(Device):
             raise self.failure(error) from None
 
     def at_home(self, arrays: Sequence[object]) -> OpenCLDevice:
-        """This device in the context of the user's own pyopencl arrays."""
+        """This device in the context of the user's own pyopencl arrays; made once per context.
+
+        Raises LaunchError ``launch.device`` for arrays of several contexts, or of a context without this device.
+        """
         given = cast("Sequence[Any]", arrays)
         context = given[0].base_data.context if given[0].base_data is not None else given[0].context
         for array in given:
@@ -498,8 +504,8 @@ def compile_error(code: str, name: str, text: str, said: str) -> CompileError:
 
 
 def excerpt(text: str, line: int, column: int = 0) -> str:
-    """Text with line ``line`` of a source and the one before, both numbered, and a caret under column ``column`` if
-    given.
+    """Text with line ``line`` of a source (from 1) and the one before, both numbered and cut at 160 characters, and a
+    caret under column ``column``, 0 for none; "" for a line that does not exist.
     """
     lines = text.splitlines()
     shown = [f"{n:4d} | {lines[n - 1][:160]}" for n in (line - 1, line) if 1 <= n <= len(lines)]
@@ -515,7 +521,7 @@ def excerpt(text: str, line: int, column: int = 0) -> str:
 # same: types, macros, and each declaration of the functions that it names, in the header's order.
 
 NO_HEADER_OPTION = "-D_OPENCL_H_"
-"""The build option by which the compiler reads no declarations of its own."""
+"""Build option that makes PoCL's compiler skip its own header of built-in functions."""
 _VERSION = "PoCL 3.0"  # whose headers the package of that name has
 _PACKAGE = "pocl_binary_distribution"
 _HEADER, _TYPES = "opencl-c.h", "opencl-c-base.h"  # which reads the other one
@@ -524,7 +530,9 @@ _WORD = re.compile(r"[A-Za-z_]\w*")
 
 
 def headers_of(version: str) -> Path | None:
-    """Folder of the OpenCL C headers of a PoCL version from pip; None for other platforms."""
+    """Folder of the OpenCL C headers of PoCL 3.0 from pip, for a platform of that ``version``; None for others, and
+    where the package's headers are missing.
+    """
     found = importlib.util.find_spec(_PACKAGE) if _VERSION in version else None
     if found is None or found.origin is None:
         return None
@@ -533,8 +541,8 @@ def headers_of(version: str) -> Path | None:
 
 
 def declarations(folder: Path, text: str) -> str:
-    """Declarations to prepend to kernel text ``text`` whose builtin header the compiler skipped; line numbers
-    are kept.
+    """Lines to prepend to kernel text ``text`` if the compiler skips its header (``NO_HEADER_OPTION``): types, macros,
+    and declarations of the built-in functions that ``text`` names. Line numbers of ``text`` are kept.
     """
     named = frozenset(_WORD.findall(text))
     kept = [line for function, line in _lines(folder) if function is None or function in named]

@@ -29,8 +29,9 @@ class OnPointers:
 
     align: bytes of which an address is a multiple, by parameter
     workspace_bytes: of a launch on a GPU; 0 where the program has its own
-    pack: runs the kernels that run once, into memory of their own, and gives what ``packed`` is as long as the inputs
-          that they read are the same; None where there are none
+    pack: function of the buffers that runs the ``once`` kernels into memory of their own and returns it by parameter,
+          to be passed as ``packed`` while the inputs that they read are unchanged; without it they run in every call.
+          None if there are no such kernels
     """
 
     def __init__(self, program: CompiledProgram) -> None:
@@ -125,7 +126,11 @@ class OnPointers:
 
 
 class OnSizedPointers:
-    """``OnPointers`` for a program with dims: their values follow the outputs."""
+    """``OnPointers`` for a program with dims: in a call, their values follow the outputs.
+
+    workspace_bytes: C expression in the dims, as text
+    pack: None: ``once`` kernels run in every call, ``packed`` is ignored
+    """
 
     pack = None
 
@@ -143,7 +148,7 @@ class OnSizedPointers:
         self.at(tuple(buffers[first:]))(buffers[:first], stream, workspace)
 
     def at(self, extents: tuple[Any, ...]) -> OnPointers:
-        """Return the OnPointers at these values of dims."""
+        """Return the OnPointers at these values of dims, in order; the last ``DIMS_KEPT`` are kept."""
         with self.program._lock:
             found = self._made.pop(extents, None)
             if found is None:

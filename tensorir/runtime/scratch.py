@@ -21,8 +21,8 @@ except ImportError:  # Windows: nothing is locked there, and nothing tidied
     fcntl = None  # type: ignore[assignment]
 
 WORKER_VARIABLE = "TENSORIR_WORKER"
-"""In the environment of processes that measure: which worker one belongs to, whatever group and parent it has
-given itself. Whoever started it ends it."""
+"""Environment variable of processes that measure: a mark of their worker, by which all its descendants are found and
+killed, whatever process group they are in."""
 PREFIX = "tensorir-"
 LOCK = ".scratch"
 """File in each folder, locked exclusively (flock) by the process that made the folder."""
@@ -87,7 +87,9 @@ if hasattr(os, "register_at_fork"):
 
 
 def tidy(parent: str | None = None) -> None:
-    """Remove this user's folders in ``parent`` whose processes are gone (their locks are free)."""
+    """Remove this user's Scratch folders in ``parent``, by default the folder for temporary files, whose processes are
+    gone (their locks are free). No effect on systems without ``fcntl``.
+    """
     if fcntl is None:
         return
     with contextlib.suppress(OSError), os.scandir(parent or tempfile.gettempdir()) as entries:

@@ -35,7 +35,8 @@ def sequence(launches: Sequence[BoundLaunch | LaunchSequence]) -> LaunchSequence
     between host and device where the device works on host arrays in place. What is read before anything here writes it
     is copied to the device now, and again at ``refresh``; what is written comes back at ``wait``.
 
-    Raises LaunchError: ``sequence.launches``, ``sequence.device``, ``sequence.overlap``.
+    Sequences among ``launches`` are replaced by their launches. Raises LaunchTypeError ``sequence.launches`` for none,
+    or for other objects; LaunchError ``sequence.device``, ``sequence.overlap``.
     """
     try:
         items = iter(launches)
@@ -199,7 +200,9 @@ class LaunchSequence(Handle, Shown):
         return self.wait()
 
     def refresh(self) -> None:
-        """Take over changed inputs: those not used in place, and those of kernels that run once."""
+        """Take over changed inputs: those not used in place, and those of kernels that run once. Raises LaunchError for
+        indices out of range, except in arrays that a launch of the sequence writes.
+        """
         problems = [p for b in self.launches for p in b._call.outside(self._makes)]
         if problems:
             raise LaunchError(problems)

@@ -19,17 +19,17 @@ TENSOR_MAP_TYPES = {
     "int32": (3, 4), "uint64": (4, 8), "int64": (5, 8), "float16": (6, 2), "float32": (7, 4), "float64": (8, 8),
     "bfloat16": (9, 2), "float8_e4m3": (0, 1), "float8_e5m2": (0, 1), "tfloat32": (11, 4),
 }  # fmt: skip
-"""dtype to CUtensorMapDataType and bytes of an element. Copying does not ask for a sign. "tfloat32" is float32 in the
+"""{dtype: (CUtensorMapDataType, bytes of an element)}. Copying does not ask for a sign. "tfloat32" is float32 in the
 array, whose elements are rounded to 10 bits of mantissa as they are copied."""
 
 SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}
-"""Bytes to CUtensorMapSwizzle."""
+"""{bytes of the swizzle, 0 for none: CUtensorMapSwizzle}."""
 
 MOST_STEP = 8
-"""Elements of an array from one that a tile has to the next, in any dimension but the last."""
+"""Largest step, in elements, between neighbouring elements of a tile, in any dimension but the innermost."""
 
 MOST_PIXELS, MOST_CHANNELS, CORNERS = 1024, 256, range(-128, 128)
-"""Of a tile of an image (n, h, w, c) that is gone through pixel by pixel, and its corners."""
+"""Limits of im2col maps of images (n, h, w, c): pixels and channels of a box, and coordinates of its corners."""
 
 _NO_INTERLEAVE, _L2_256_BYTES, _ZEROS_OUTSIDE = 0, 3, 0
 SMALL_ARRAY_BYTES, _LAST_WRONG_DRIVER = 128 << 10, 13010
@@ -64,6 +64,8 @@ def encoded(
     lower, upper: of an image (n, h, w, c) that is gone through pixel by pixel (cuTensorMapEncodeIm2col): row and
            column of its first pixel, and how far from its last ones the last pixel may be. ``box`` is so many pixels
            and channels then. The driver is given columns first, as CUTLASS does; its header says rows first
+
+    Raises TensorMapError: limits that are broken, no driver with tensor maps, or its refusal.
     """
     if wrong := broken_limits(address, array, dtype, shape, box, swizzle, steps, lower, upper):
         raise TensorMapError(*wrong)
@@ -111,7 +113,7 @@ def broken_limits(
     upper: Sequence[int] = (),
 ) -> list[str]:
     """Violated limits of cuTensorMapEncodeTiled or cuTensorMapEncodeIm2col, as sentences (the driver only reports
-    failure).
+    failure); [] if there are none. Arguments as of ``encoded``.
     """
     if dtype not in TENSOR_MAP_TYPES:
         return [f"{array}: tensor maps take no {dtype}"]

@@ -30,7 +30,8 @@ class Timing(Shown):
 
     Fewer than six samples cannot give 95 %; low and high are then the smallest and the largest.
 
-    copies: of which host arrays a call makes copies first, which is not in the time (``launch.copied-…``)
+    samples: seconds per call, one per batch
+    copies:  problems ``launch.copied-…`` for host arrays that a call copies first, which is not in the time
     """
 
     median_s: float
@@ -41,7 +42,7 @@ class Timing(Shown):
 
     @classmethod
     def of(cls, samples: Iterable[float]) -> Timing:
-        """Median and interval of at least one sample."""
+        """Median and interval of ``samples``, seconds per call; raises LaunchError for none, or for no numbers."""
         given = need_list("samples", samples, "seconds", LaunchError)
         if not given:
             raise wrong("samples", samples, "at least one", LaunchError)
@@ -156,7 +157,11 @@ def batch(call: Timed, calls: int) -> float:
 
 
 def measure(call: Timed, repeat: int = 30, min_seconds: float = 0.1, max_seconds: float = 10.0) -> Timing:
-    """Time one callable: at least ``repeat`` batches and ``min_seconds``, but stop after ``max_seconds``."""
+    """Timing of one callable, a sample per batch of calls (some 4 ms): at least ``repeat`` batches and ``min_seconds``,
+    but it stops after ``max_seconds``, once it has three. Warm-up batches precede and are not counted.
+
+    Raises LaunchError for numbers out of range.
+    """
     need_int("repeat", repeat, 1, error=LaunchError)
     need_number("min_seconds", min_seconds, 0, LaunchError), need_number("max_seconds", max_seconds, 0, LaunchError)
     batch, samples, started = _Batch(call), list[float](), time.perf_counter()
@@ -171,7 +176,7 @@ def interleaved(calls: Sequence[Timed], rounds: int = 30) -> list[Timing]:
     """Timing of each of several callables, interleaved: one batch each per round, so that drift affects all equally.
 
     A callable with a ``finish`` method (a BoundLaunch) is enqueued in a batch and finished once; others are
-    taken to be complete when they return. The order of a round starts one further each time.
+    taken to be complete when they return. The order of a round starts one further each time. At least one round is run.
     """
     batches = [_Batch(call) for call in calls]
     samples: list[list[float]] = [[] for _ in calls]

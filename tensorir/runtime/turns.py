@@ -45,9 +45,11 @@ class DeviceTurns:
 
     @contextlib.contextmanager
     def turn(self, waiting: Callable[[], object]) -> Iterator[None]:
-        """Context manager: wait for the turn and hold it; ``waiting`` is called while another process has it.
+        """Context manager: wait for the turn and hold it; ``waiting`` is called once, before the wait, if another
+        process has it.
 
-        Without a writable folder or file locks on this system, it returns at once.
+        It starts at once without ``wait``, inside another turn of this process, and without a writable folder or file
+        locks.
         """
         if self._name in _held:
             yield
@@ -62,13 +64,15 @@ class DeviceTurns:
                 _held.discard(self._name)
 
     def holder(self) -> dict[str, object]:
-        """Present or last holder: ``{"pid", "workload"}``; pid 0 if unknown."""
+        """Present or last holder: ``{"pid", "workload"}``, the id of the tuning process; pid 0 if unknown."""
         with contextlib.suppress(OSError), _opened(directory() / f"{self._name}.turn") as turn:
             return _owner(turn)
         return dict(NOBODY)
 
     def waited(self) -> list[dict[str, object]]:
-        """``{"pid", "workload", "seconds"}`` of each process whose turn this one waited for since the last call."""
+        """``{"pid", "workload", "seconds"}`` of each process whose turn this one waited for since the last call; 0
+        seconds for turns that it started next to.
+        """
         found, self._waits = list(self._waits.values()), {}
         return found
 

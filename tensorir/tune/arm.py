@@ -94,7 +94,9 @@ class Arm:
             forget(row)
 
     def next_row(self) -> int | None:
-        """An unmeasured row chosen by the strategy; None if exhausted."""
+        """An unmeasured row proposed by the strategy; None, and ``exhausted`` is set, if it has none, or only repeats
+        itself.
+        """
         for _ in range(100):  # a strategy that repeats itself must not hang the run
             rows = self.strategy.ask(1)
             if not rows:

@@ -16,7 +16,7 @@ from tensorir.tune.model import Results, Trend, measured
 from tensorir.tune.pool import Floats, HasRows, Ints, Pool
 
 TAKEN_OVER = 600
-"""Results of earlier runs that a search learns from."""
+"""Maximum number of earlier runs' results that a search learns from."""
 
 
 class PoolSearch:
@@ -51,7 +51,7 @@ class PoolSearch:
         self._cursor = 0
 
     def ask(self, n: int = 1) -> list[int]:
-        """Propose up to ``n`` unmeasured rows."""
+        """Propose up to ``n`` unmeasured rows, which count as seen from now on; [] when all are."""
         out: list[int] = []
         while len(out) < n and self._left:
             row = self._next()
@@ -60,7 +60,10 @@ class PoolSearch:
         return out
 
     def tell(self, row: int, seconds: float | None) -> None:
-        """Record the time of a row, None if it failed; a second call replaces the first."""
+        """Record the time of a row; None, or no finite positive number, if it failed. A second call replaces the first.
+
+        Raises IndexError for a row that is not in the pool.
+        """
         row = int(row)
         self._catch_up()
         if not 0 <= row < len(self.pool):
@@ -72,7 +75,8 @@ class PoolSearch:
             self._guide.judge(self.results)
 
     def take_over(self, times: Mapping[int, float | None]) -> None:
-        """Record times of earlier runs: all rows count as seen, and of many only the fastest and a sample as results.
+        """Record times of earlier runs: all rows count as seen; of more than ``TAKEN_OVER`` only the fastest and evenly
+        spaced others become results. Rows outside of the pool are ignored.
 
         A model of thousands of rows takes minutes to fit, and predicts no better than one of this selection.
         """
@@ -108,7 +112,7 @@ class PoolSearch:
         return near
 
     def forget(self, row: int) -> None:
-        """Mark a proposed row as unmeasured, so that it may be proposed again."""
+        """Mark a proposed row as unmeasured, so that it may be proposed again; no effect on a row with a result."""
         if self._seen[row] and row not in self.results:
             self._seen[row] = False
             self._left += 1
@@ -255,14 +259,14 @@ class Evolution(PoolSearch):
 # What a space's own model of seconds (``Space.expecting``) is worth to a search: judged by what has been measured.
 
 LEAST_CONCORDANCE = 0.5
-"""Concordance of modelled with measured times from which a model is believed: three of four pairs in order."""
+"""Least ``concordance`` at which a model counts as agreeing: three of four pairs in order."""
 CREDIT_PAIRS = 1.0
-"""A model starts with so much weight of concordant pairs, which is one pair whose times are e times apart."""
+"""Prior weight of concordant pairs in ``concordance``: one pair of times e times apart."""
 SLOPE_CREDIT = 0.25
-"""Of the regression of measured on modelled logarithms, the weight of a slope of 1: the variance of the error of a
-model that is right (a deviation of 0.15) over that of slopes (0.3)."""
+"""Prior weight of slope 1 in the regression of measured on modelled log times: the variance of a right model's error
+(deviation 0.15) over that of slopes (0.3)."""
 MAX_JUDGED_ROWS = 300
-"""Measured rows that a model is judged by, at most: their pairs are looked at after each measurement."""
+"""Maximum measured rows that a model is judged by: all their pairs are compared after each measurement."""
 
 
 class Guide:
@@ -303,7 +307,9 @@ class Guide:
         return int(rng.choice(alike))
 
     def judge(self, results: Results) -> None:
-        """Update ``agrees`` from all results so far."""
+        """Set ``agrees``: true if the ``concordance`` of predicted and measured times is at least
+        ``LEAST_CONCORDANCE``, by at most ``MAX_JUDGED_ROWS`` of the successes.
+        """
         rows, y = _of(results)
         if len(rows) > MAX_JUDGED_ROWS:
             some = np.linspace(0, len(rows) - 1, MAX_JUDGED_ROWS).astype(np.int64)
@@ -322,7 +328,7 @@ class Guide:
 
 
 EQUAL_LOG_TIMES = 1e-9
-"""Modelled times whose logarithms are closer are one time."""
+"""Distance of log times below which modelled times count as equal."""
 
 
 def _of(results: Results) -> tuple[Ints, Floats]:

@@ -16,25 +16,25 @@ from tensorir.tune.trial import Outcome
 
 Column = npt.NDArray[Any]
 Rows = npt.NDArray[np.int64]
-"""Numbers of rows, and what is said of each of them."""
+"""Array of row numbers, or of one number per row."""
 Mask = npt.NDArray[np.bool_]
 Lines = Callable[[int], Record]
-"""The whole record of a row."""
+"""Function from a row to its full record."""
 WORD_COLUMNS = ("group", "status", "config", "rest")
-"""Columns of numbers of words: most records share these with others."""
+"""Columns that hold indices into tables of JSON texts (``Brief.words``), which records share."""
 NUMBER_COLUMNS: dict[str, str] = {
     "segment": "i4", "line": "i4", "offset": "i8", "length": "i4", "final": "u1", "passed": "u1", "peer": "u1",
     "steady": "f8", "low": "f8", "high": "f8", **dict.fromkeys(WORD_COLUMNS, "i4"),
 }  # fmt: skip
 TEXT_COLUMNS = ("id", "started", "source")
-"""Columns of text as bytes."""
+"""Columns that hold the texts themselves, as ASCII bytes."""
 GROUP_FIELDS = tuple(field.name for field in fields(Setting))
 _HASH_FACTOR = np.uint64(0x9E3779B97F4A7C15)
 REST_FIELDS = ("of", "round", "drift")
 SHORT_DETAIL = ("signal", "limit", "code", "exit", "phase", "at_least_s")
-"""Of the detail of a failure: what later runs ask for."""
+"""Fields of a failure's detail that are stored in a Brief."""
 MEMORY_LIMIT = ("memory_bytes", "resource_limit")
-"""A limit that differs from record to record, and the status of which it is asked."""
+"""(limit that differs from record to record, the only status with which it is stored)."""
 
 
 class Rest(TypedDict, total=False):

@@ -19,7 +19,7 @@ their last slot, what the strategy and the log take between two, the final round
 
 
 class Budget:
-    """Time accounting of a search.
+    """Time accounting of a search, in seconds; it begins with the part "before".
 
     total_s: wall time from ``start``, final round included; None for no limit
     grace_s: seconds beyond it for the first trial while nothing is known
@@ -72,7 +72,7 @@ class Budget:
             self._good.append(cost_s)
 
     def remaining(self) -> float | None:
-        """Seconds until the end of the budget; None without a limit."""
+        """Seconds until the end of the budget, negative after it; None without a limit."""
         return None if self._total_s is None else self.start + self._total_s - self.clock()
 
     @property
@@ -82,13 +82,13 @@ class Budget:
         return None if remaining is None else max(0.0, remaining)
 
     def for_trials(self) -> float | None:
-        """Seconds until the final round must begin; None without a limit."""
+        """Seconds until the final round must begin, negative after that; None without a limit."""
         remaining = self.remaining()
         return None if remaining is None else remaining - self._reserve()
 
     def left(self) -> float | None:
-        """Seconds available to the next trial. The first usable result may exceed the budget a little, so that
-        something is measured.
+        """Seconds available to the next trial, None without a limit: those until the final round must begin (negative
+        after that); for the first trial those of the whole budget, and ``grace_s`` more while nothing is known.
         """
         if self._costs:
             return self.for_trials()
@@ -96,14 +96,18 @@ class Budget:
         return None if remaining is None else remaining + (0.0 if self.reused else self._grace_s)
 
     def spent(self, cost_s: float | None = None) -> bool:
-        """True if less time is left than a trial takes, judging by recent ones or ``cost_s``."""
+        """True if no more time is left before the final round than a trial takes: ``cost_s``, or by default
+        ``COST_MARGIN`` times the median of the last ``COST_TRIALS``. Always False without a limit.
+        """
         remaining = self.for_trials()
         if cost_s is None:
             cost_s = COST_MARGIN * statistics.median(self._costs[-COST_TRIALS:]) if self._costs else 0.0
         return remaining is not None and remaining <= cost_s
 
     def words(self) -> str:
-        """Explanation with numbers why no further trial begins; "" if hardly any time is left."""
+        """Explanation with numbers why no further trial begins; "" if less than a tenth of the budget is left, or there
+        is no limit.
+        """
         remaining = self.remaining()
         if remaining is None or self._total_s is None or remaining < UNSPENT_SHARE * self._total_s:
             return ""

@@ -38,7 +38,7 @@ def pack(message: Mapping[str, object]) -> bytes:
 
 
 def unpack(body: bytes) -> dict[str, object]:
-    """Message (a JSON object) in a frame's body; raises ValueError for any other content."""
+    """Message (a JSON object) in a frame's ``body``, its length left out; raises ValueError for any other content."""
     try:
         message = json.loads(body)
     except RecursionError:
@@ -53,7 +53,8 @@ def serve(handler: Handler) -> None:
 
     ``progress(phase)`` tells the supervisor the current phase ("schedule", "check", "compile",
     "run" …), so that a hang is reported as what it is. The handler's exceptions become an
-    ``internal_error`` reply: the worker stays usable.
+    ``internal_error`` reply (MemoryError: ``resource_limit``): the worker stays usable. Raises RuntimeError in a
+    process that no Worker started.
     """
     if _channel is None:
         raise RuntimeError("serve() only works in a process started by tensorir.tune.process.Worker")

@@ -13,10 +13,10 @@ from tensorir.tune.brief import TrialEnd, limits_told, told
 from tensorir.tune.record import TRANSIENT, Record
 
 RUN_S = 10.0
-"""Seconds for one launch, or one call of the template, unless others are asked for."""
+"""Default seconds for one launch, or one call of the template."""
 TIMEOUTS = frozenset({"compile_timeout", "run_timeout"})
 LARGER_LIMIT_RATIO = 1.1
-"""A limit that grew by less says nothing new."""
+"""Ratio of a limit to the earlier one from which a configuration is measured again."""
 _ENVIRONMENT = [
     os.strerror(number)
     for number in (
@@ -27,7 +27,7 @@ _ENVIRONMENT = [
 _FROM_OUTSIDE = frozenset(
     {"SIGKILL", "SIGTERM", "SIGHUP", "SIGINT", "SIGQUIT", "SIGXCPU", "SIGXFSZ", "SIGUSR1", "SIGUSR2", "SIGPWR"}
 )
-"""Signals that a process does not send itself: the system's memory killer, a batch system, a person."""
+"""Signals sent from outside: by the system's memory killer, a batch system, a person."""
 
 
 @travels(sparse=True)
@@ -48,7 +48,9 @@ USUAL_LIMITS = Limits()
 
 
 def available_bytes() -> int | None:
-    """Bytes of host memory still available to a process; None if the system does not tell."""
+    """Bytes of host memory available to this process: the lesser of the machine's available memory and the limit of
+    address space; None if the system tells neither.
+    """
     own = resource.getrlimit(resource.RLIMIT_AS)[0]
     found = [own] if own != resource.RLIM_INFINITY else []
     try:

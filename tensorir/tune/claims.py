@@ -22,9 +22,9 @@ from tensorir.tune.store import host_name, open_regular
 CLAIM_SUFFIX = ".claim"
 MAX_CLAIM = 1 << 20
 RUNS_PER_TRIAL = 12.0
-"""Launches of a trial that may each take as long as one is allowed."""
+"""Launches of a trial, each up to ``run_s`` seconds, in the duration after which a claim expires."""
 SETUP_S = 120.0
-"""Seconds of a trial besides compiling and running: its worker, the reference."""
+"""Seconds of a trial besides compiling and running (its worker, the reference), in that duration."""
 
 
 class Others:

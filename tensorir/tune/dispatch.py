@@ -52,7 +52,7 @@ def is_number(value: object) -> bool:
 
 
 def follow(node: Node, shape: Shape) -> int:
-    """Number of the kernel that the tree selects for ``shape``."""
+    """Number of the kernel that the tree selects for ``shape``; raises KeyError if it lacks a tested parameter."""
     while isinstance(node, Split):
         node = node.yes if node.holds(shape) else node.no
     return node.kernel
@@ -219,7 +219,8 @@ def _check_plain(shapes: Sequence[Shape]) -> None:
 def aligned(shapes: Sequence[Shape]) -> list[dict[str, Any]]:
     """The shapes with all parameters in each: a missing one becomes False, 0 or None, by its type elsewhere.
 
-    Raises DeclarationError ``shapes.parameters`` for values that are no numbers, strings, booleans or None.
+    Raises DeclarationError ``shapes.parameters`` for values that are no finite numbers, strings, booleans or None, for
+    one parameter of several types, and for names that are no identifiers.
     """
     nothing = {"switch": False, "number": 0, "word": None}
     names: dict[str, Any] = {}

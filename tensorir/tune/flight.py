@@ -130,7 +130,9 @@ class Flights:
 
     @property
     def late_s(self) -> float:
-        """Seconds after which an answer counts as late."""
+        """Seconds after which an answer counts as late: ``trial_timeout``, or four times the longest trial so far, at
+        least 30.
+        """
         return max(LATE_LEAST_S, LATE_RATIO * self._longest) if self._timeout is None else self._timeout
 
     def room(self) -> int:
@@ -139,7 +141,9 @@ class Flights:
         return max(0, len(self._idle(self._live())) - waiting)
 
     def start(self, name: Hashable, trial: Trial, remaining_s: float | None) -> None:
-        """Queue ``trial`` for the next free worker; ``name`` identifies it in results."""
+        """Queue ``trial`` for the next free worker, or its outcome if ``prepare`` knows it; ``name`` identifies it in
+        results. It is ``cancelled`` after ``remaining_s`` seconds, None for no limit.
+        """
         sent = self.prepare(trial)
         if isinstance(sent, Outcome):
             self._ready.append(Landed(name, Reply.just(sent), 0.0))
@@ -152,7 +156,8 @@ class Flights:
         self._flights[name] = _Flight(name, sent, until, late_s)
 
     def collect(self, wait_s: float) -> list[Landed]:
-        """Finished trials, each once; waits up to ``wait_s`` seconds for the first.
+        """Finished trials, each once; waits up to ``wait_s`` seconds for the first, [] if none comes. Late and lost
+        trials are sent to other workers meanwhile.
 
         Raises PlacesLost ``tune.workers-lost`` when nothing more can be expected.
         """

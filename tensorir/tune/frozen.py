@@ -27,8 +27,8 @@ _HEAD = '{{"frozen": {}, "sha256": "{}", "choices": [\n'
 
 
 def frozen_text(records: Sequence[Record]) -> bytes:
-    """Bytes of the file that pins ``records``, each the choice for its workload and device; raises BadRecord for too
-    many.
+    """Bytes of the file that pins ``records``, each the choice for its workload and device, in any order; raises
+    BadRecord for more than ``MAX_CHOICES``.
     """
     if len(records) > MAX_CHOICES:
         raise BadRecord(f"more than {MAX_CHOICES} choices")

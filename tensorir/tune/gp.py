@@ -43,7 +43,7 @@ def missing() -> str:
 
 
 def one_thread() -> AbstractContextManager[object]:
-    """Context manager that limits BLAS to one thread.
+    """Context manager that limits BLAS to one thread; without effect if threadpoolctl is not installed.
 
     For small matrices several threads are slower (39 ms a step against 6 with two searches on two cores), and idle
     threads spin while kernels are timed.
@@ -90,7 +90,9 @@ class Hyperparameters:
         return kernel.k1, float(kernel.k2.noise_level)
 
     def fit(self, x: Floats, y: Floats) -> tuple[Any, float]:
-        """Fit to inputs ``x`` and standardized values ``y``; returns (kernel without noise term, noise variance)."""
+        """Fit to inputs ``x`` and standardized values ``y``, from the last optimum; returns (kernel without noise term,
+        noise variance), the last ones where the matrix is not positive definite.
+        """
         from skopt.learning import GaussianProcessRegressor
 
         self._evaluations = max(3, min(self.EVALUATIONS, round(self.WORK / (len(x) ** 2 * x.shape[1]))))

@@ -16,6 +16,7 @@ KIB, MIB = 1024, 1 << 20
 class Gpu:
     """Peak rates and limits of a GPU. Rates are per multiprocessor and cycle; a multiply-add counts as two operations.
 
+    units:            multiprocessors
     clock:            cycles a second, the boost clock of the data sheet or what is seen where power is no limit
     threads_rate:     float32 operations of its threads
     mma, wgmma:       operations of ``mma.sync`` and of ``wgmma`` by operands: "f16" (all 16-bit floats), "f8", "tf32",
@@ -107,11 +108,13 @@ GPUS: dict[str, tuple[int, Gpu]] = {
                               sustained={"f16": 0.62, "f8": 0.62, "s8": 0.62, "tf32": 0.71, "f32": 0.74},
                               l2_rate=3700.0, lanes=16, threads=1536, blocks=24)),
 }  # fmt: skip
-"""A word of the device's name, the compute capability, and the device; the first of a capability stands for it."""
+"""{word of the device's name: (compute capability, device)}; the first of a capability stands for it."""
 
 
 def gpu_of(target: Target) -> Gpu | None:
-    """Return the Gpu of a target, by name or architecture; None if unknown."""
+    """Return the Gpu of a target, None if unknown: the longest key of ``GPUS`` in the target's name, else the first one
+    of a CUDA target's compute capability; with the target's number of multiprocessors, if known.
+    """
     return _known(target.name, target.sm if target.language == "cuda" else None, target.units)
 
 

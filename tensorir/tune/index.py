@@ -39,17 +39,17 @@ from tensorir.tune.record import MAX_LINE, LogLine, Record, decode
 INDEX_NAME = "records.index"
 VERSION = 2
 LEAST_INDEXED_BYTES = 1 << 20
-"""Bytes of lines that are read again at each start rather than indexed."""
+"""Bytes of unindexed lines up to which no index is written: they are read at each start."""
 REWRITE_DIVISOR = 8
-"""The index is written again where more than one byte in so many was read past it."""
+"""The index is rewritten if more than 1 / this of the bytes was not covered by it."""
 RACY_NS = 2_000_000_000
-"""Time stamps of files are believed that were this old when they were looked at: some systems count in seconds."""
+"""Nanoseconds a file must be unmodified before its stamp is trusted: some systems count in seconds."""
 BLOCK_BYTES = 1 << 20
 MAX_BYTES = 1 << 31
 KEPT_FINDINGS = 1000
 Opened = Callable[[Path], BinaryIO]
 Lines = Callable[[Path, BinaryIO, int], Iterator[LogLine]]
-"""The entries of an open segment from where it is; int: the number of the line before."""
+"""Function (path, open file, number of the preceding line) -> LogLines from the file's position on."""
 
 
 class SegmentIndex:

@@ -38,7 +38,7 @@ from tensorir.ir.tree import Var
 _AMPLITUDES = (1000, 300, 100, 40, 20, 10, 6, 4, 3, 2, 1)  # the widest exact one: neighbours should differ
 _SCALAR_BITS = (13, 9, 0)  # of scalars: more than float16 has, than bfloat16 has, few
 _TURN = 1
-"""Of scalars and tables among whole numbers; those among floats are the next ones, of the other sign."""
+"""Variant of the values of scalars and index tables in exact inputs; ``random_arrays`` takes later ones."""
 
 
 @travels
@@ -147,7 +147,10 @@ def _dealt(a: ArgumentRange, seed: int, turn: int) -> NDArray[Any]:
 
 
 def random_arrays(given: Sequence[ArgumentRange], seed: int = 0) -> list[np.ndarray]:
-    """Arrays of full-precision random floats and integers in range; scalars and tables without repetition."""
+    """Arrays and NumPy scalars for arguments ``given``: standard normal floats, integers in the argument's range, index
+    tables that contain every index as far as they are long enough, and distinct float scalars with many significant
+    bits. The same for the same seed.
+    """
     rng = np.random.default_rng(seed)
     made: list[Any] = []
     for a in given:

@@ -16,7 +16,7 @@ from tensorir.tune.trial import FinalRound, Outcome, Trial
 
 GRACE_S = 1.5  # that the first trial may take beyond the budget: no run outlives its own by more than two seconds
 Table = Mapping[int, float | None]
-"""Seconds (None: failed) by row, as measured on another device or for another shape."""
+"""{row: seconds, None if failed}, as measured on another device or for another shape."""
 
 
 class SpaceLike(HasRows, Protocol):
@@ -105,7 +105,7 @@ class Task:
     priors: warm-start tables by template; from ``reuse`` when None
     known:  trials of ``reuse`` that need no second measurement; from ``usable`` when None
     own:    ids of trials of this run, never measured again
-    flops:  operations of one run
+    flops:  operations of one run, for rates; None: no rates
     """
 
     identity: RunIdentity
@@ -125,7 +125,7 @@ class SearchPart:
     defaults: measure the templates' defaults first, then the strategies' choices
     grace_s:  seconds past the budget for the first trial while nothing is known
     make:     the maker of strategies; ``tensorir.tune.strategy.make`` when None
-    clock:    the time, in seconds
+    clock:    function that returns the time in seconds
     others:   other processes on the same log; their configurations are left to them
     """
 

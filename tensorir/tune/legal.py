@@ -186,9 +186,13 @@ def enumerate_legal(
     limit: int = EXACT_LIMIT,
     start: Sequence[int] | None = None,
 ) -> Legal:
-    """Rows of value indices accepted by every constraint of ``where``; a sample if there are too many.
+    """Rows of value indices accepted by every constraint of ``where``, in order; a sample, the same at every call, if
+    that takes more than ``limit`` partial configurations at once.
 
-    start: a legal row, from which to find others
+    start: a legal row, from which to find others where a sample has few
+
+    Raises DeclarationError: ``space.constraint-raised``, ``space.unknown-knob``, ``space.constraint-slow``; errors of
+    this package that a constraint raises pass through.
     """
     order = list(range(len(names)))
     if math.prod(map(len, values)) > limit:
@@ -286,7 +290,8 @@ def around(
     where: Mapping[str, Predicate],
     pairs: int,
 ) -> Rows:
-    """Legal rows that differ from ``row`` in one knob, and some that differ in two.
+    """All legal rows that differ from ``row`` in one knob, then those of some random changes of two knobs that are
+    legal; rows may occur twice, and ``row`` among them.
 
     pairs: number of two-knob changes tried, deterministic per row
     """

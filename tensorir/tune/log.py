@@ -68,7 +68,8 @@ def identity_of(record: Setting) -> str:
 def usable(
     records: Iterable[Record], identity: RunIdentity, limits: Limits | None = None, own: Collection[str] = ()
 ) -> list[Record]:
-    """The most recent usable trial of each configuration: same computation, device and versions; not measured again.
+    """The trials that need no second measurement, the latest of each configuration: accepted by ``identity`` (same
+    computation, device, versions) and no failure that may not recur.
 
     limits: current ones; failures under lower limits are left out (``circumstances.open_again``)
     own:    ids of trials of this run, always included
@@ -109,7 +110,7 @@ def _winners(known: Brief, wanted: Callable[[Setting], bool], per_template: bool
 
 
 def peers(reader: LogReader) -> list[Record]:
-    """Final-round records that carry the timing of a vendor library (``ranking.library``)."""
+    """Final-round records that carry the timing of a vendor library, fully decoded, in order of lines."""
     known = reader.brief()
     return list(map(whole, known.records(np.flatnonzero(known.columns["peer"]))))
 
@@ -170,7 +171,7 @@ def listing(reader: LogReader) -> list[Json]:
 
 
 def show(reader: LogReader, name: str) -> list[Record]:
-    """The records whose id starts with ``name``, and the final measurements of those (``log show``)."""
+    """The records whose id starts with ``name``, and the final measurements of those (``log show``); [] for ""."""
     known = reader.brief()
     if not name:
         return []
@@ -249,7 +250,8 @@ def merge(sources: Sequence[str | os.PathLike[str]], destination: str | os.PathL
     """Write the union of several logs below ``destination``, one segment per workload (``log merge``).
 
     Commutative and idempotent: the same records give the same file names and bytes in any order.
-    Lines of other versions are carried along unread; damaged ones stay where they are.
+    Lines of other versions are carried along unread; damaged ones stay where they are. Returns {"files", "records",
+    "damaged", "other_versions"}: paths written, and counts. Raises LogError ``log.unreadable`` for a missing source.
     """
     for source in sources:
         if not Path(source).exists():
@@ -269,7 +271,8 @@ def compact(root: str | os.PathLike[str]) -> dict[str, object]:
     """Replace the finished segments of each workload by one sorted segment (``log compact``).
 
     Segments that a live process may still append to are left alone. One with damaged lines is
-    renamed to ``….damaged`` instead of being removed: a person may still rescue them.
+    renamed to ``….damaged`` instead of being removed: a person may still rescue them. Returns {"files", "replaced",
+    "records", "kept_damaged"}: paths written and removed or renamed, and counts.
     """
     reader = LogReader(root)
     before = {path: stamp_of(path) for path in reader.segments() if not may_grow(path)}
@@ -333,7 +336,7 @@ def write_merged(entries: Sequence[LogLine], root: Path) -> list[Path]:
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Write a whole file or nothing."""
+    """Write a file atomically, with its folder; raises LogError ``log.unwritable`` or ``log.full``."""
     scratch = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -359,8 +362,8 @@ def stamp_of(path: Path) -> tuple[int, int] | None:
 
 
 def may_grow(path: Path) -> bool:
-    """True if a segment's writer may still run: its process lives, or the segment is recent and from another
-    machine.
+    """True if a segment's writer may still run: its process lives, or the segment is from another machine and was
+    changed within a day. False for merged segments and other names.
     """
     named = re.fullmatch(r"\d{8}T\d{6}-(.+)-(\d+)(?:-\d+)?\.jsonl", path.name)
     if named is None:

@@ -36,10 +36,10 @@ from tensorir.tune.trial import CANCELLED, FinalRound, Known, Outcome, Peer, Tri
 from tensorir.tune.warm_start import tables
 
 WAIT_S = 0.2
-"""Seconds between two looks at what others measure."""
+"""Seconds between polls for other processes' results."""
 MAX_FINAL_ROUNDS = 3  # when all finalists of one are disqualified
 MAX_CONTENDERS = 1000
-"""Trials that are ranked for a final round at most, besides those that were in one."""
+"""Maximum trials ranked for a final round, besides those that were in one; beyond it the fastest half that number."""
 MOST_SAMPLES = 200  # of a library's time in a record
 MOST_NAME = 200  # characters of its name
 
@@ -446,7 +446,8 @@ class Confirmation:
         self.load: ProcessorLoad = NO_LOAD
 
     def measure(self, bench: Bench, remaining: Callable[[], float | None]) -> None:
-        """Re-measure the finalists interleaved; where none of them passes, the next best in another round.
+        """Re-measure the finalists interleaved; where none of them passes, the next best in another round, of
+        ``MAX_FINAL_ROUNDS`` at most. Sets ``pairs``, ``baseline`` and ``load``; no effect without finalists or time.
 
         remaining: tells the seconds that are left, None for no limit
         """

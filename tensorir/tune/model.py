@@ -18,7 +18,11 @@ Trend = Callable[[npt.ArrayLike], Floats]
 
 
 class Points:
-    """Rows as points in [0, 1]^d: knobs, and derived features if given."""
+    """Function from rows to points: coordinates of knobs in [0, 1], then features, scaled to [0, 1] over the rows of
+    the first call (later ones may be outside; what is not finite counts as 0).
+
+    Raises DeclarationError ``space.features`` if the features raise, or change in number.
+    """
 
     def __init__(self, pool: Pool, features: Features | None = None) -> None:
         self._pool, self._features = pool, features
@@ -185,7 +189,7 @@ def measured(results: Results) -> dict[int, float]:
 
 
 def standard(y: Floats) -> Floats:
-    """``y`` shifted and scaled to mean 0 and standard deviation 1."""
+    """``y`` shifted and scaled to mean 0 and standard deviation 1; zeros if all are equal."""
     return np.asarray((y - y.mean()) / (float(y.std()) or 1.0))
 
 
@@ -200,7 +204,9 @@ def response(times: Sequence[float | None]) -> Floats:
 
 
 def squashed(y: Floats) -> Floats:
-    """``y`` with its larger half compressed; NaN and inf become its largest finite value."""
+    """``y`` with values above the median m compressed: m + s tanh((y - m) / s) with s = m - min(y); NaN becomes the
+    largest result.
+    """
     middle, best = float(np.nanmedian(y)), float(np.nanmin(y))
     span = middle - best
     if span > 0:
@@ -216,7 +222,9 @@ FIT_ROWS = 120  # the likelihood costs the cube of this; more rows hardly move t
 
 
 def for_fitting(rows: list[int], y: Floats) -> tuple[list[int], Floats]:
-    """(rows, their values) for fitting hyperparameters: all, or the least third and an even sample of the rest."""
+    """(rows, their values) for fitting hyperparameters: all up to ``FIT_ROWS``, else that many: a third of them the
+    least values, the others evenly spaced by rank.
+    """
     if len(rows) <= FIT_ROWS:
         return rows, y
     order = np.argsort(y, kind="stable")

@@ -19,12 +19,13 @@ from tensorir.tune.record import ESTIMATOR, Record, RunIdentity
 
 @dataclass(frozen=True, repr=False)
 class Timed(Shown):
-    """A configuration with the time used for ranking; ``time_s`` is None when it failed.
+    """A configuration with the time used for ranking, in seconds; ``time_s``, its 95 % interval ``low_s`` to ``high_s``
+    and ``gflops`` are None when it failed.
 
     trial:     id of its trial record
     checked:   its result was compared with the reference on this device
     confirmed: the time comes from the final interleaved round
-    spread:    the slowest slot over the fastest
+    record:    its trial's record;  taken: the time with its interval and times per round
     """
 
     trial: str

@@ -53,6 +53,8 @@ def write_pack(path: Path, members: Mapping[str, bytes], about: Mapping[str, obj
     """Write a pack file atomically; equal members give equal bytes.
 
     about: further fields of the manifest
+
+    Raises PackError: ``pack.unwritable``, or as ``opened`` for members that it would refuse.
     """
     listed = [{"name": n, "size": len(d), "sha256": hashlib.sha256(d).hexdigest()} for n, d in sorted(members.items())]
     manifest = json.dumps({"pack": PACK_VERSION, **about, "members": listed}, indent=1).encode()
@@ -114,7 +116,9 @@ class PackedLog:
         return [n for n in self._listed if n.startswith(f"{folder}/")]
 
     def read(self, name: str) -> bytes:
-        """Bytes of a member; raises PackError if they differ from the manifest's digest (changed file)."""
+        """Bytes of a member; raises PackError if they differ from the manifest's digest (changed file), KeyError for a
+        name that it does not list.
+        """
         size, digest = self._listed[name]
         with self._understood():
             data = self._take(name, size)

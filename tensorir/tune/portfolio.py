@@ -19,7 +19,7 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True)
 class Cover:
-    """Selected ``rows`` of the time matrix; ``exact``: provably the smallest number."""
+    """Selected ``rows`` of the time matrix, ascending; ``exact``: provably the smallest number."""
 
     rows: tuple[int, ...]
     exact: bool
@@ -29,6 +29,8 @@ def within(times: npt.ArrayLike, regret: float = REGRET) -> npt.NDArray[np.bool_
     """Mask of the configurations fast enough for each shape: at most ``1 + regret`` times the shape's best.
 
     times: seconds, a row a configuration and a column a shape; nan or inf where it is not legal, wrong or not measured
+
+    Raises DeclarationError ``argument.value`` for a column without a time, or a negative ``regret``.
     """
     matrix = _matrix(times)
     need_number("regret", regret, 0)
@@ -47,7 +49,7 @@ def cover(
     rows suit (the order of Knuth's "Dancing links", arXiv cs/0011047), bounded by how many shapes one row can add.
     After ``nodes`` nodes the best so far is taken, and ``exact`` is False.
 
-    Raises DeclarationError for a column without a time.
+    weights: of shapes, 1 each by default. Raises DeclarationError ``argument.value`` for a column without a time.
     """
     matrix = _matrix(times)
     fits = within(matrix, regret)

@@ -72,8 +72,8 @@ _KEEP_PREFIXES = (
     "TENSORIR_",
 )
 _QUIET = {"OPENBLAS_THREAD_TIMEOUT": "16"}
-"""Of NumPy's threads, log2 of the turns for which they spin on other cores when it is imported, and after each product:
-60 ms of processor time each where nothing is said, concurrent with what is timed.
+"""Environment that shortens the spinning of OpenBLAS's idle threads (log2 of iterations): by default 60 ms of processor
+time at import and after each product, concurrent with what is timed.
 """
 MOST_PHASE = 200  # characters of a phase that are kept
 
@@ -105,6 +105,9 @@ class Worker:
     environment:   added to the scrubbed environment
     memory_limit:  bytes of address space, None for no limit (CUDA needs terabytes of it)
     start_timeout: seconds that are waited until the module has called ``serve``
+
+    starts:        processes started so far;  output: tail of what the last request printed
+    heard:         function called with each phase that the worker reports
     """
 
     def __init__(
@@ -298,7 +301,7 @@ _early: dict[str, Worker] = {}
 
 
 def start_early(module: str) -> None:
-    """Start a worker for ``module`` in advance, to be taken by ``claimed``."""
+    """Start a worker for ``module`` in advance, without waiting, to be taken by the next ``claimed``."""
     _early[module] = Worker(module)
     _early[module].start()
 

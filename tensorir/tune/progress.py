@@ -68,7 +68,7 @@ class Progress:
             self.load = None
 
     def add(self, record: Record) -> bool:
-        """Add a record; True if it is the best so far."""
+        """Count a record and its machine load; True if it passed and is the best so far, which it then becomes."""
         self.counts[record.status] += 1
         if self.load is not None:
             self.load += ProcessorLoad.of(record.load)
@@ -172,7 +172,7 @@ def statuses(counts: Mapping[str, int]) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return ``12s``, ``3m40s`` or ``2h05m``."""
+    """Return ``12s`` (below 100 s), ``3m40s`` or ``2h05m``, rounded; ``0s`` for negative times."""
     whole = max(0, round(seconds))
     if whole < 100:
         return f"{whole}s"
@@ -189,8 +189,8 @@ def milliseconds(seconds: float) -> str:
 
 
 def between(time_s: float, low_s: float | None, high_s: float | None) -> str:
-    """Text of a time with interval, ``0.0581 ms  [0.0570 ms, 0.0602 ms]``; intervals wider than ``UNTOLD_RATIO`` are
-    omitted.
+    """Text of a time with interval, ``0.0581 ms  [0.0570 ms, 0.0602 ms]``; the time alone without one, and
+    ``~0.0581 ms  [cannot be told on this busy machine]`` for ends further apart than ``UNTOLD_RATIO``.
     """
     text = milliseconds(time_s)
     if low_s is None or high_s is None:

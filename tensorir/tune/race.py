@@ -90,7 +90,7 @@ class Race:
         return self._random.sample(self.running, len(self.running))
 
     def add(self, seconds: dict[int, float]) -> None:
-        """Add a round: seconds of each contestant still in the race."""
+        """Add a round: {contestant: seconds} of those in ``running``; those shown to be slower leave that list."""
         logs = np.full(len(self._met), np.nan)
         logs[list(seconds)] = np.log(list(seconds.values()))
         self._logs.append(logs)

@@ -20,9 +20,9 @@ from tensorir.errors.shown import Shown
 from tensorir.runtime.timing import outside
 
 ESTIMATOR = "paired-slots"
-"""The name of the estimator of ``tensorir.runtime.estimate`` in records and documents."""
+"""Name of the estimator of ``tensorir.runtime.estimate`` in records and documents."""
 VERSION = 2
-"""Of the schema; records of others are left where they are."""
+"""Version of the schema; records of other versions are not read, and stay in the log."""
 MAX_MEASURED = 1e308
 MAX_DRIFT = 100.0  # slowdown of a machine within a run, and its inverse
 STATUSES = frozenset(
@@ -120,7 +120,7 @@ _ID = _text(80, r"[A-Za-z0-9._:#-]+")
 @travels
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Setting(Shown):
-    """Fields shared by all records of one template in one run.
+    """Fields shared by all records of one template in one run (``RunIdentity``).
 
     estimator: method by which ``time_s`` was estimated
     """
@@ -201,7 +201,7 @@ class Record(Setting):
 
 RECORD_FIELDS = tuple(field.name for field in fields(Record) if field.name != "unknown")
 REQUIRED_FIELDS = tuple(f.name for f in fields(Record) if f.default is MISSING and f.default_factory is MISSING)
-"""Fields of a line, ``crc`` apart, and those of them that every line has."""
+"""Names of a line's fields except ``crc`` (``RECORD_FIELDS``), and of those that every line has."""
 
 
 @dataclass(frozen=True)
@@ -303,7 +303,7 @@ def utc_now() -> str:
 # made once: json.dumps makes an encoder at each call; a record is a tree, so nothing looks for cycles
 _canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False, check_circular=False).encode
 key_text = json.JSONEncoder(sort_keys=True, check_circular=False).encode
-"""The JSON text of a key, by which records are grouped."""
+"""Function JSON data -> text with sorted keys, by which records are grouped."""
 
 
 def canonical(record: Mapping[str, object]) -> bytes:
@@ -340,7 +340,10 @@ def sealed(said: Mapping[str, object]) -> bytes:
 
 
 def decode(line: bytes) -> Record:
-    """Return the record of one line; raises BadRecord says why there is none. Nothing in it is ever executed."""
+    """Return the record of one line, checksum verified; nothing in it is ever executed.
+
+    Raises BadRecord, whose message says why there is none; OtherVersion for another version of the schema.
+    """
     if len(line) > MAX_LINE:
         raise BadRecord("over-long line")
     said = read_json(line)
@@ -461,7 +464,7 @@ def _encodable(text: str) -> bool:
 
 
 def slug(workload: str) -> str:
-    """Return the folder name of a workload: a sanitized first word and a digest of the whole.
+    """Return the folder name of a workload: its first word, sanitized, ``-`` and eight hexadecimal digits of the whole.
 
     The digest tells apart what sanitising makes equal; the word is for people only. Two workloads
     whose digests collide share a folder, which is harmless: records carry their full identity.
@@ -472,10 +475,10 @@ def slug(workload: str) -> str:
 
 
 def interval(samples: list[float], time_s: float) -> tuple[float, float]:
-    """Return a 95 % confidence interval of the median, widened to contain ``time_s``.
+    """(low, high): a 95 % confidence interval of the median of ``samples``, widened to contain ``time_s``.
 
     Order statistics need no assumption about the noise; below six samples they cover 95 % nowhere,
-    and the whole range is given.
+    and the whole range is given. Without samples both ends are ``time_s``.
     """
     ordered, n = sorted(samples), len(samples)
     if not ordered:

@@ -32,7 +32,11 @@ _ARITHMETIC: dict[type, Callable[[Any, Any], Any]] = {
 
 
 def parse(text: str, names: Sequence[str]) -> Callable[[View], bool]:
-    """Return a predicate on configurations for the condition ``text`` about knobs ``names``."""
+    """Return a predicate on configurations for the condition ``text`` about knobs ``names``.
+
+    Raises DeclarationError ``space.restrict-grammar`` or ``space.unknown-knob``; the predicate raises
+    ``space.restrict-type`` for words in arithmetic, values without an order, and divisions by 0.
+    """
     said = _Condition(text, names)
     term = said.truth(said.tree)
     return lambda config: bool(term(config))

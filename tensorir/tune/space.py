@@ -27,11 +27,11 @@ from tensorir.tune.restrict import parse
 
 Config = dict[str, Any]
 Expected = Callable[[Mapping[str, Any]], float]
-"""Seconds that a model expects of a configuration."""
+"""Function from a configuration to its expected seconds."""
 MAX_VALUES = 1 << 20
-"""Values of one knob."""
+"""Maximum number of values of one knob."""
 MAX_PERMUTED = 8
-"""Things whose orders are listed: 40,320 of eight."""
+"""Maximum number of things whose orders are listed: eight have 40,320."""
 LONGEST_INT = 2048  # bits; Python and JSON readers stop at some number of digits
 
 
@@ -43,6 +43,9 @@ class Space(Handle, Shown):
     knob to one of its values. ``where`` names predicates on configurations (anything readable like a dict);
     they must depend on the configuration alone. ``default`` is the configuration to start from; without it,
     the first legal one. Spaces never change: ``restrict``, ``pin``, ``when`` and the others return new ones.
+
+    Raises DeclarationError: ``space.knob-name``, ``space.knob-values``, ``space.reserved-knob``, ``space.constraint``,
+    ``space.default-illegal``. Whether any configuration is legal shows at the first use of ``legal``.
     """
 
     def __init__(
@@ -88,6 +91,8 @@ class Space(Handle, Shown):
         number of partial configurations, not the product; beyond 2 million of them the rows are a sample and
         ``sampled`` is True. Where few are legal, others are looked for around those that were drawn and the default.
         Of a sample, a search may list more, after the others, whose numbers stay (``list_around``, ``admit``).
+
+        Raises DeclarationError ``space.empty`` if there are none, ``space.constraint-raised`` if a constraint fails.
         """
         return self._found.rows
 
@@ -103,11 +108,13 @@ class Space(Handle, Shown):
 
     @property
     def default(self) -> Config:
-        """The configuration to start from: the declared one where it is legal, else the first legal one."""
+        """The configuration to start from: the declared one (after ``restrict`` or ``pin`` if still legal), else the
+        first legal one.
+        """
         return self.config(0) if self._default is None else dict(self._default)
 
     def config(self, row: int) -> Config:
-        """The configuration of one row of ``legal``."""
+        """The configuration of one row of ``legal``; raises DeclarationError ``argument.value`` for other numbers."""
         return self._at(self.legal[need_int("row", row, 0, len(self.legal) - 1)])
 
     def index(self, config: Mapping[str, object]) -> int:
@@ -150,7 +157,8 @@ class Space(Handle, Shown):
         return self.index(config)
 
     def list_around(self, row: int, pairs: int = 0) -> None:
-        """List the legal configurations that differ from a row in one knob, where ``legal`` is a sample.
+        """Append to ``legal``, where that is a sample, the legal configurations that differ from a row in one knob; no
+        effect where it is complete.
 
         pairs: changes of two knobs that are looked at as well, at random
         """
@@ -158,7 +166,7 @@ class Space(Handle, Shown):
             self._list_more(around(self.legal[row].tolist(), self.names, self.values, self.where, pairs))
 
     def explain(self) -> str:
-        """Number of configurations, and of those that each constraint removed, as text."""
+        """Number of configurations, and of those that each constraint removed, as text; also for an empty space."""
         try:
             found = self._found
         except DeclarationError as error:
@@ -180,7 +188,8 @@ class Space(Handle, Shown):
     def restrict(self, condition: str) -> Space:
         """Only the configurations that satisfy a condition such as ``"tile <= 4 and mode in ('row', 'col')"``.
 
-        The text is never executed (``tensorir.tune.restrict``).
+        The text is never executed (``tensorir.tune.restrict``). Raises DeclarationError: ``space.restrict-grammar``,
+        ``space.restrict-type``, ``space.unknown-knob``, ``space.empty`` if none is left.
         """
         predicate = parse(condition, self.names)
         label = f"restrict {condition}" if len(condition) <= 60 else f"restrict {condition[:57]}…"
@@ -189,7 +198,10 @@ class Space(Handle, Shown):
         return self._derived(self.values, {**self.where, label: predicate})
 
     def pin(self, **knobs: object) -> Space:
-        """Only the configurations in which these knobs have these values."""
+        """Only the configurations in which these knobs have these values.
+
+        Raises DeclarationError: ``space.unknown-knob``, ``space.unknown-value``, ``space.empty`` if none is left.
+        """
         chosen = {j: self._value_index(j, v) for j, v in ((self._knob(n), v) for n, v in knobs.items())}
         values = tuple((vs[chosen[j]],) if j in chosen else vs for j, vs in enumerate(self.values))
         return self._derived(values, self.where)
@@ -237,13 +249,17 @@ class Space(Handle, Shown):
     # -- configurations from outside
 
     def canonical(self, config: Mapping[str, object]) -> Config:
-        """``config`` with exactly the declared names and values: undoes what JSON did (tuples became lists)."""
+        """``config`` with exactly the declared names and values: undoes what JSON did (tuples became lists).
+
+        Constraints are not checked. Raises DeclarationError: ``space.missing-knob``, ``space.unknown-knob``,
+        ``space.unknown-value``.
+        """
         return self._at(self._indices(config))
 
     def accept(self, config: Mapping[str, object]) -> Config:
         """``config`` with exactly the declared names and values (``canonical``), if every constraint accepts it.
 
-        Raises DeclarationError ``space.illegal`` naming the constraints that refuse it.
+        Raises DeclarationError ``space.illegal`` naming the constraints that refuse it, and those of ``canonical``.
         """
         made = self.canonical(config)
         if not accepted(made, self.where):

@@ -27,9 +27,17 @@ from tensorir.tune.space import Space
 
 @dataclass(frozen=True)
 class RunSpec:
-    """Options of a tuning run.
+    """Options of a tuning run. Wrong types and values raise DeclarationError; ``budget_s`` and the time limits are
+    checked by ``of`` alone, ``strategy`` and ``executor`` at the start of the run.
 
-    budget_s:        wall time from ``started`` (a ``time.monotonic()``; the call when None), final round included
+    trials:          configurations measured at most, usable earlier records included; None: no limit
+    budget_s:        seconds of wall time from ``started`` (a ``time.monotonic()``; the call when None), final round
+                     included; None: no limit
+    seed, strategy:  of the search strategies; a name of ``tune.strategy.STRATEGIES``
+    log:             root folder of the tuning log
+    patience:        stop after so many trials in a row without a new best; None: never
+    stop:            function called before each trial; True ends the search
+    on_trial:        called with each new record, once it is in the log
     restrict:        conditions on knobs (``tensorir.tune.restrict``), each applied to the templates that have them
     templates:       names of the templates to search; empty for all that suit the device
     timeout, compile_timeout: seconds for one launch (or one call of the template), and for one compilation
@@ -49,7 +57,8 @@ class RunSpec:
                      (0.01: 1 %); strategies without a model (all but "bayes") expect nothing and continue
     final_s:         seconds that the finalists race at most before those left are called a tie; a quarter of the time
                      spent until then when None, but a second at least
-    on_start:        called with the device's description and the space before the first trial
+    on_start:        called before the first trial with the device's description, {template: space}, and the number of
+                     usable earlier records
     on_baseline:     called with the name and the seconds of the peer
     on_peer:         called with all that is known of it: name, time_s, low_s, high_s, spread (the slowest slot over the
                      fastest), and load (use of the processor by others)
@@ -107,7 +116,7 @@ class RunSpec:
 
     @property
     def limits(self) -> Limits:
-        """Current time and memory limits of a measurement."""
+        """Time limits of a measurement, with the bytes of host memory that are available now."""
         return Limits(self.compile_timeout, self.timeout, available_bytes())
 
     @classmethod

@@ -30,7 +30,7 @@ _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 KEPT_FINDINGS = 1000
 BATCH_BYTES = 1 << 15
 FROZEN_AT_START = 1000
-"""More objects than an interpreter begins with that are frozen: Python 3.12 has some 400, others none."""
+"""Frozen objects from which on somebody else uses ``gc.freeze``: Python 3.12 begins with some 400."""
 
 
 class LogError(TensorIRError):
@@ -44,7 +44,7 @@ class LogWriter:
     workload:  decides the folder
 
     The segment is made at once, so that an unwritable place is known before anything is measured;
-    one that stayed empty is removed by ``close``.
+    one that stayed empty is removed by ``close``. Raises LogError ``log.unwritable`` or ``log.full``.
     """
 
     def __init__(self, directory: str | os.PathLike[str], workload: str) -> None:
@@ -59,7 +59,10 @@ class LogWriter:
 
     @classmethod
     def resume(cls, path: str | os.PathLike[str]) -> LogWriter:
-        """Append to an existing segment; a torn last line stays and a fresh one is begun."""
+        """Return a writer that appends to an existing segment; a torn last line stays and a fresh one is begun.
+
+        Raises LogError ``log.unwritable``, also for a missing file.
+        """
         made = cls.__new__(cls)
         made.path, made._lock, made._pid, made._mine = Path(path), threading.Lock(), os.getpid(), False
         try:
@@ -82,7 +85,7 @@ class LogWriter:
 
         A short write (full disk) is taken back, so the file never ends in half a record of ours. A segment that
         somebody moved away meanwhile (a machine whose clock is wrong takes it for an old one) gets a successor.
-        Raises LogError; the segment is then as it was before.
+        Raises LogError; the segment is then as it was before. Raises BadRecord for a record too long to be read back.
         """
         line = encode(record)
         with self._lock:
@@ -173,7 +176,7 @@ def _create(path: Path) -> tuple[int, Path]:
 
 
 def refusal(error: OSError, path: Path) -> TensorIRError:
-    """The LogError for an unwritable log."""
+    """The LogError for an unwritable log: ``log.full`` for a full disk or quota, else ``log.unwritable``."""
     words = error.strerror or type(error).__name__
     if error.errno in _FULL:
         return refuse(
@@ -219,7 +222,10 @@ class LogReader:
         self.findings: list[UnusableLine] = []
 
     def segments(self) -> list[Path]:
-        """Every ``*.jsonl`` file in a stable order; none when the root does not exist."""
+        """Every ``*.jsonl`` file below the root, sorted, or the root itself if it is a file; [] when it does not exist.
+
+        Raises LogError ``log.unreadable`` for a folder that cannot be read.
+        """
         if is_file(self.root):
             return [self.root]
         found: list[Path] = []
@@ -233,7 +239,7 @@ class LogReader:
             raise unreadable(error, Path(error.filename or self.root))
 
     def entries(self) -> Iterator[LogLine]:
-        """Every line of every segment, damaged ones too."""
+        """Yield every line of every segment, damaged ones and duplicates too; the counts stay as they are."""
         return _in_batches(self._entries())
 
     def _entries(self) -> Iterator[LogLine]:
@@ -365,7 +371,7 @@ def unreadable(error: OSError, path: Path) -> TensorIRError:
 
 
 def open_regular(path: Path) -> BinaryIO:
-    """Open a regular file for reading; pipes and devices, which could block, are refused."""
+    """Open a regular file for reading; raises OSError, also for pipes and devices, which could block."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)

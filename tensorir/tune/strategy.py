@@ -26,19 +26,19 @@ from tensorir.tune.model import Guided, Hyper, Model, Points, Results, Trend, me
 from tensorir.tune.pool import Config, Features, Floats, HasRows, Ints, Pool
 
 LEAST_GAIN = 1e-3
-"""In log seconds: where a model expects less of every candidate, random rows are measured alternately with its own."""
+"""Log seconds: if a model expects a smaller gain of every candidate, every other row is a random one."""
 LIKELY_SHARE = 0.9
-"""There its own are among those whose chance to run is not less than this share of the best chance."""
+"""Share of the best chance to run that a model's own rows must have in that case."""
 FEW_RESULTS, DRAWN_ROWS = 5, 16
-"""Successes, and rows drawn: where most fail and fewer ran, a model proposes the ends of the space, least known and
-rarely good; so it chooses among some that are drawn."""
+"""While most rows fail and fewer than ``FEW_RESULTS`` ran, a model chooses among ``DRAWN_ROWS`` random rows: of all it
+would propose the ends of the space, least known and rarely good."""
 MAX_MODEL_WORK = 3_000_000
-"""Candidates times results that a model is made for, at most: a tenth of a second."""
+"""Maximum product of candidates and results of a model: a tenth of a second."""
 LEAST_CANDIDATES = 2000
 HEDGED_FROM = 16
-"""Results from which a search that a space's model leads fits every other surrogate without it."""
+"""Number of results beyond which a search led by a space's model fits every other surrogate without it."""
 MAX_TWO_KNOB_CHANGES = 100
-"""Changes of two knobs that are looked at around each of the fastest rows at each fit, of a space that is sampled."""
+"""Random two-knob changes tried around each of the fastest rows at each fit, in a sampled space."""
 
 
 class Bayes(PoolSearch):
@@ -55,7 +55,10 @@ class Bayes(PoolSearch):
     first rows are the fastest that differ in modelled time, its seconds are the trend of the process, and what it takes
     for hopeless comes last. Rows from anywhere, ever rarer, show whether it agrees. Once contradicted it is a feature
     where no others are given.
-    counts:    how many rows came from the start, the model, the local moves and from anywhere
+    counts:    numbers of rows: "initial" (the start), "model", "local" (neighbours), "random" (from anywhere), and
+               "elsewhere" (from ``priors``) if there are any
+
+    Raises DeclarationError ``tune.skopt-missing`` where scikit-optimize is not installed.
     """
 
     name = "bayes"
@@ -123,8 +126,8 @@ class Bayes(PoolSearch):
 
     @property
     def expected_gain(self) -> float | None:
-        """Relative improvement of the best time expected from the next trial: the largest expectation of the last
-        ``VIEWS`` models; None before as many.
+        """Improvement of the best time that the next trial is expected to bring, in log seconds (0.01: 1 %): the
+        greatest expectation of the last ``VIEWS`` proposals by a model; None before as many.
         """
         return max(self._gains) if len(self._gains) == self.VIEWS else None
 
@@ -295,21 +298,21 @@ class Bayes(PoolSearch):
 # What measurements elsewhere say about a pool: earlier logs of other devices and shapes, as a hedged prior.
 
 LEAST_ROWS = 8
-"""Fewer times than that say nothing about a space."""
+"""Successes below which a table is ignored."""
 MOST_ROWS = 150
-"""Times of a table that are taken: more of them make one surer than devices are alike."""
+"""Maximum entries of a table that are used: more would be surer than devices are alike."""
 FASTEST_ROWS = 10
-"""Of these, so many are the fastest; the others are any."""
+"""Number of these that are the fastest; the others are random."""
 SHORTLIST_SHARE = 0.004
-"""The share of the pool, by expectation, among which a start looks for rows that differ."""
+"""Share of the candidates, the best predicted ones (ten at least), from which a start takes a distant row."""
 AGREEMENT_ROWS = 8
-"""Measured rows after which an expectation must agree with them to be kept."""
+"""Measured rows from which on tables weigh by their correlation with them."""
 LEAST_CORRELATION = 0.2
-"""Correlation of expected and measured below which a prior misleads."""
+"""Correlation of expected and measured times below which a table has no weight."""
 SAME_SPREAD = 4.0
-"""So many results is it worth, a priori, that times spread here as they do elsewhere."""
+"""Prior weight, in results, of the assumption that times spread here as they do elsewhere."""
 AT_ONCE = 20_000
-"""Rows of a pool that are evaluated together; those of a larger pool only when they are asked for."""
+"""Rows evaluated per batch; a pool of at most so many is evaluated once, a larger one on request."""
 
 
 class Expectation:
@@ -346,7 +349,9 @@ class Expectation:
 
 
 def some_of(table: Results) -> Results:
-    """A fixed subset of ``MOST_ROWS`` entries of a table: the fastest few and a sample of the rest."""
+    """The table itself up to ``MOST_ROWS`` entries, else that many: the ``FASTEST_ROWS`` fastest, and others drawn with
+    a fixed seed.
+    """
     if len(table) <= MOST_ROWS:
         return table
     ranked = sorted(table, key=lambda row: (table[row] is None, table[row] or 0.0, row))
@@ -355,7 +360,9 @@ def some_of(table: Results) -> Results:
 
 
 class Priors:
-    """Predicted times of a pool's rows from several tables."""
+    """Predicted times of a pool's rows from tables {row: seconds, None if failed}; those with fewer than ``LEAST_ROWS``
+    times are ignored. Its length is the number of tables that are used.
+    """
 
     def __init__(self, pool: Pool, tables: Sequence[Results]) -> None:
         self.pool = pool
@@ -453,6 +460,9 @@ def make(
     Whether scikit-optimize can be imported shows when "bayes" first asks its model: importing it takes seconds.
 
     priors: seconds (None: failed) by row, as measured on other devices or for other shapes, one mapping for each
+    budget: number of rows that will be asked for, None if unknown
+
+    Raises DeclarationError ``tune.unknown-strategy``.
     """
     if not isinstance(name, str) or name not in STRATEGIES:
         near = nearest(str(name), STRATEGIES)
@@ -515,7 +525,7 @@ class Given:
         self._rows = rows
 
     def ask(self, n: int = 1) -> list[int]:
-        """The next ``n`` rows of the list, fewer at its end."""
+        """Remove and return the next ``n`` rows of the list, fewer at its end."""
         out, self._rows = self._rows[:n], self._rows[n:]
         return out
 

@@ -127,7 +127,8 @@ def _default(trials: Sequence[Record], ranked: Sequence[RankedRecord]) -> Ranked
 
 
 def importance(trials: Sequence[Record]) -> list[Importance]:
-    """Importance of each knob with several values, per template, the greatest first.
+    """Importance of each knob with several values among passed trials, per template, the greatest first; knobs without
+    enough trials to tell are left out.
 
     epsilon squared: the correlation ratio without what as many groups explain by chance (Kelley, "An unbiased
     correlation ratio measure", PNAS 21, 1935). Knobs that matter only together show little of it each.
@@ -173,7 +174,7 @@ def _explained(times: NDArray[np.float64], groups: NDArray[np.int64]) -> NDArray
 
 
 def knobs(trials: Sequence[Record]) -> list[str]:
-    """Knobs present in all trials with several values."""
+    """Names of knobs that all trials have, with several values among them; [] without trials."""
     if not trials:
         return []
     common = [k for k in trials[0].config if all(k in r.config for r in trials)]
@@ -181,7 +182,7 @@ def knobs(trials: Sequence[Record]) -> list[str]:
 
 
 def levels(trials: Sequence[Record], knob: str) -> list[object]:
-    """Distinct values of a knob, numbers sorted by size, strings alphabetically."""
+    """Distinct values of a knob, all trials having it: numbers by size, then others by their text."""
     values = {json.dumps(r.config[knob]): r.config[knob] for r in trials}
 
     def order(v: Any) -> tuple[int, Any]:

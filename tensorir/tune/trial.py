@@ -130,7 +130,7 @@ class Outcome(Known):
 
 _OUTCOME = tuple(f.name for f in fields(Outcome))
 CANCELLED = Outcome("cancelled")
-"""There was no time left: such a trial is neither logged nor counted."""
+"""Outcome of a trial for which no time was left: neither logged nor counted."""
 
 
 @travels(sparse=True)

@@ -13,7 +13,7 @@ from tensorir.tune.log import identity_of
 from tensorir.tune.record import Record, RunIdentity
 
 MAX_TABLES = 4
-"""Tables for each template: what many devices say hardly differs from what the best known of them say."""
+"""Maximum tables per template: those of more devices would hardly add anything."""
 
 
 def tables(
@@ -25,8 +25,8 @@ def tables(
     limits:   current limits: failures under lower ones are ignored
     spaces:   {template: space to measure}; configurations illegal in it are omitted
 
-    The largest tables are returned. The search tests their predictions against its measurements
-    (``tensorir.tune.strategy``).
+    Of each template, the ``MAX_TABLES`` tables with most successes are returned, those with more first. The search
+    tests their predictions against its measurements (``tensorir.tune.strategy``).
     """
     found: dict[str, dict[str, dict[int, float | None]]] = defaultdict(lambda: defaultdict(dict))
     accept = by_run(identity.accepts)

@@ -133,7 +133,7 @@ class ConvPart(Part):
 
 
 def cells(s: BaseSchedule, out: str, shape: Conv) -> list[str]:
-    """Loops of the result: image, channel, row, column."""
+    """Names of the loops of stage ``out``, in the order image, channel, row, column for either layout."""
     n, *pixels = map(str, s.loops(out))
     channel = pixels.pop(0 if shape.nchw else -1)
     return [n, channel, *pixels]
@@ -163,12 +163,12 @@ def approximate_parts(graph: Graph, anchor: Nest, target: Target, tiles: Sequenc
 
 
 def _chooses(graph: Graph, total: Nest) -> bool:
-    """True if a stage that reads the sums jumps somewhere: ``where(y > 0, 1, 0)`` makes a 1 of any rounding of 0."""
+    """True if a stage that reads the sums is discontinuous (``_jumps``): ``where(y > 0, 1, 0)`` magnifies rounding."""
     return any(_jumps(x) for n in graph.readers(total) for x in find(n.stage.body, Expr))
 
 
 def _jumps(e: Expr) -> bool:
-    """True for a choice, a comparison of floats, and what makes whole numbers of them."""
+    """True for a Select, a comparison, ``//`` or ``%`` of floats, a cast of floats to integers, and ``STEPS``."""
     if isinstance(e, Binary):
         return e.op in (*COMPARE, "//", "%") and is_float(e.a.dtype)
     if isinstance(e, Cast):

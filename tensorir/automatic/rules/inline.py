@@ -23,7 +23,10 @@ LARGEST_OPS = 160
 
 
 def inlined(s: BaseSchedule, kept: Collection[str]) -> Iterator[tuple[str, str]]:
-    """Inline cheap stages in ``s``, except ``kept``; yields (stage, reason) of each one inlined."""
+    """Inline cheap stages in ``s``, except ``kept``, while iterated over; yields (stage, reason) of each one inlined.
+
+    Stages that ``compute_inline`` refuses stay.
+    """
     for name in list(s.index.stages):
         graph = Graph(s.program)
         nest = graph.nests[name]

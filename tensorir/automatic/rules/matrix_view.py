@@ -239,7 +239,8 @@ class MatrixView:
 
 
 def matrix_view(total: Nest, made: str = "", precision: str = "fp32") -> MatrixView | None:
-    """View of a reduction over products of two operands; None if it has other operands, or no rows or columns.
+    """View of a reduction over two loads as a matrix product; None for other operands, symbolic extents, no rows or no
+    columns. The operation is not checked (``multiplies``).
 
     made: dtype of the final result, if not that of the sums;  precision: of float32 products
     """

@@ -18,7 +18,10 @@ from tensorir.target import Target
 
 
 def with_tiles(rows: Iterator[Part], graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
-    """Parts ``rows``, and for a matrix-vector product its tiles among them, by modelled seconds."""
+    """Parts ``rows``, for a matrix-vector product merged with its tiles by modelled seconds of their defaults.
+
+    If an operand is a constant (``Wishes.constants``), the tiles come first.
+    """
     total = summed(graph, anchor, narrow=True)
     if total is None:
         yield from rows

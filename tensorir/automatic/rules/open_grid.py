@@ -33,7 +33,7 @@ def open_axes(anchor: Nest) -> int:
 
 
 def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
-    """Yield a part for a stage with several symbolic extents."""
+    """Yield a part for a map or reduction with several symbolic extents, too many cells for one fused loop."""
     if anchor.kind in ("map", "reduce") and (count := open_axes(anchor)):
         reason = f"{anchor.cells} cells at most, {count} of their axes end at dims"
         yield OpenPart(graph, anchor, target, reason=reason)

@@ -104,7 +104,7 @@ class ProductView:
 
 
 def product_view(total: Nest) -> ProductView | None:
-    """View of a reduction over two operands as a product; None if it has other operands, or no rows or columns."""
+    """Product view of a reduction over two loads; None for other operands, symbolic extents, no rows or columns."""
     return next((_viewed(total, *parts) for parts in _parts(total)), None)
 
 
@@ -129,8 +129,8 @@ def turned_view(total: Nest, constants: Sequence[str] = ()) -> ProductView | Non
 
 
 def in_groups(total: Nest) -> Nest | None:
-    """The nest with an axis k split into group k/4 and index k%4 in the group, if an operand depends on the group
-    alone; None if none does.
+    """The nest with one spatial axis k split into group k/each and index k%each, if an operand depends on the group
+    alone; None if none does, or if groups are not equal.
     """
     for n, it in enumerate(total.stage.iters):
         sizes = {size for x in total.loads if (size := alike(x, it.var)) > 1}

@@ -80,7 +80,7 @@ def _cycles(g: Group, lane: Var, lanes: int, vectors: int, packed: bool) -> floa
 
 
 def picked(load: Load, lane: Var, lanes: int) -> float:
-    """Cycles to load every second element of a row into a vector; 0 for contiguous or uniform lanes."""
+    """Additional cycles per vector of a load whose lanes read every second element of a row; 0 for other strides."""
     if not load.index or slope(load.index[-1], lane) != 2:
         return 0.0
     return 1.5 if lanes <= PICKED_LANES else ELEMENT_CYCLES * lanes
@@ -108,7 +108,8 @@ def borders(nests: list[tuple[Nest, Iter]], tiles: list[tuple[int, int]]) -> tup
     """(first, end) of the interior tiles along an axis, whose conditions are all decided at compile time.
 
     nests: (stage, its axis);  tiles: (start, end) of each tile
-    (count, count) if there are few tiles and no interior one; None if cutting the loop does not help.
+    (count, count) if there are at most ``END_TILES`` tiles and no interior one; None if cutting the loop does not help:
+    no condition depends on the axis, all tiles are interior, or none within ``END_TILES`` of an end.
     """
     asked = [(nest, it, d) for nest, it in nests for d in decisions(nest) if any(uses(c, {it.var}) for c in d)]
     if not asked:

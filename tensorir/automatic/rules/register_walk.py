@@ -207,7 +207,7 @@ def parted(count: int, parts: int) -> int:
 
 
 def balanced(extent: int, size: int) -> Spans:
-    """Spans of tiles whose sizes differ by at most one."""
+    """[(start, end)] of the fewest tiles of at most ``size``; sizes differ by at most one."""
     count = -(-extent // size)
     least, more = divmod(extent, count)
     starts = [t * least + min(t, more) for t in range(count + 1)]
@@ -215,6 +215,6 @@ def balanced(extent: int, size: int) -> Spans:
 
 
 def shifted(extent: int, size: int) -> Spans:
-    """Spans of equal tiles; the last one is shifted back to end at the extent."""
+    """[(start, end)] of tiles of ``size``; the last one is shifted back to end at the extent, overlapping others."""
     starts = [min(t * size, max(0, extent - size)) for t in range(-(-extent // size))]
     return [(x, min(extent, x + size)) for x in starts]

@@ -40,7 +40,7 @@ class Run:
     rows: int
 
     def together(self, lanes: int) -> int:
-        """Elements per vector load of a thread with ``lanes`` cells."""
+        """Elements per aligned vector load of a thread with ``lanes`` cells: up to ``VECTOR`` bytes; 1 for scalars."""
         whole = math.gcd(lanes * self.step, self.row, self.first)
         return next((n for n in (16, 8, 4, 2) if whole % n == 0 and n * _bytes(self.buffer) <= VECTOR), 1)
 
@@ -58,8 +58,8 @@ class Requests:
         self.arrays = [g.load.buffer for g in self.groups]
 
     def runs(self) -> Iterator[Run]:
-        """Contiguous runs read from arrays that are loaded once; no arrays indexed by data or clamps, and none at all
-        if a condition depends on the lanes.
+        """Yield contiguous runs read from arrays of constant shape that are loaded once; no arrays indexed by data or
+        clamps, and none at all if a condition depends on the lanes.
         """
         asked = any(uses(x.cond, {self.var}) for x in find(self.nest.stage.body, Select))
         for g, b in zip(self.groups, self.arrays, strict=True):

@@ -166,7 +166,7 @@ class WarpRollingPart(RollingPart):
         return float(-(-each // held) * wave / gpu.clock + 2.5e-6)
 
     def _spread(self, c: Config) -> float:
-        """Slowdown of a block that is alone on its multiprocessor."""
+        """Slowdown factor of a block alone on its multiprocessor; 1.0 here."""
         return 1.0
 
     def _busy(self, c: Config, gpu: Gpu) -> tuple[float, ...]:

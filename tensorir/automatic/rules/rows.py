@@ -18,8 +18,9 @@ from tensorir.target import Target
 
 
 def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
-    """Yield parts for the chain that ends with ``anchor``: row by row, several rows across lanes, or tiles for
-    matrix-vector products.
+    """Yield parts for the chain that ends with ``anchor``: row by row, or several rows across lanes; none without rows.
+
+    For matrix-vector products also tiles (``with_tiles``).
     """
     return with_tiles(_by_rows(graph, anchor, target), graph, anchor, target)
 

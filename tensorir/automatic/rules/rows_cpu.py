@@ -32,7 +32,7 @@ class AlongPart(RowsPart):
 
     @staticmethod
     def suits(chain: Chain) -> bool:
-        """True if rows are contiguous and their intermediate arrays fit the cache."""
+        """True if rows are contiguous (``lies_along``) and a row's intermediate results fit ``CACHE``."""
         return lies_along(chain) and kept_bytes(chain) <= CACHE
 
     # -- the space

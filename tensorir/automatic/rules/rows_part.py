@@ -77,5 +77,5 @@ def _ends_with(index: Sequence[Expr], axes: tuple[Iter, ...]) -> bool:
 
 
 def lies_along(chain: Chain) -> bool:
-    """True if rows are contiguous in all arrays that the chain's reductions read."""
+    """True if all loads of the chain's reductions that depend on the last reduction axis are contiguous along it."""
     return all(all_along(n, n.reduced[-1].var) for n in chain.reduced)

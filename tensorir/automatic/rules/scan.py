@@ -25,8 +25,8 @@ WIDE_MOVES = 1.6
 
 
 def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
-    """Yield parts for a scan: in tiles, if it is the whole definition and long; then distributed over independent
-    scans.
+    """Yield parts for a scan: in tiles, if it is single, the whole definition and at least ``LONG_SCAN`` elements long;
+    then distributed over independent scans, on GPUs only if there are such axes.
     """
     if anchor.kind != "scan":
         return
@@ -43,7 +43,7 @@ def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
 
 
 def widest(anchor: Nest, target: Target) -> int:
-    """Lanes of two vectors of the widest element type; at most 16."""
+    """Lanes of two vectors of the widest element type that ``anchor`` reads or writes; at most 16."""
     return min(16, 2 * vector_lanes(target, widest_bits([anchor])))
 
 

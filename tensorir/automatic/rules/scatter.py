@@ -32,7 +32,9 @@ PARTS = 32
 
 
 def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
-    """Yield parts for a scatter: private copies if it and its fill are the whole definition; on CPUs whole columns."""
+    """Yield parts for a scatter: private copies if it and its fill are the whole definition, with many terms per cell;
+    on CPUs whole columns, if the last index of the update is a spatial axis.
+    """
     if anchor.kind != "scatter":
         return
     if anchor.constant:

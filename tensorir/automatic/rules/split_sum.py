@@ -43,7 +43,10 @@ def others(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
 
 
 def shared(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
-    """Yield a part for a reduction whose terms read common elements (sums over pairs), if no tile applies."""
+    """Yield a part for a reduction of few cells with operand reuse (sums over pairs), for use where no tile applies.
+
+    On GPUs also for more cells, with one block per cell, if the cells read little; on CPUs only with vectors.
+    """
     if target.kind == "gpu" and anchor.cells > CELLS["gpu"]:
         read = sum(DTYPES[x.dtype].bits // 8 for x in anchor.loads if x.buffer in anchor.reads)
         most = int(TERM_S * CACHE_RATIO * BYTES_S["gpu"] / max(1, read))
@@ -54,8 +57,8 @@ def shared(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
 
 
 def _pays(graph: Graph, anchor: Nest, target: Target) -> bool:
-    """True if the terms of a cell take a multiprocessor longer than a kernel launch, and adjacent threads read adjacent
-    elements.
+    """True on CPUs; on GPUs if the terms of a cell take a multiprocessor longer than a kernel launch, unless adjacent
+    threads can take one row each (``rows_across.suits``).
     """
     if target.kind == "cpu":
         return True

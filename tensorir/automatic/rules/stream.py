@@ -59,13 +59,19 @@ def on_cores(target: Target, cycles: float, moved: float, blocks: int) -> float:
 
 
 def narrow(target: Target, lanes: int, bits: int) -> float:
-    """Cost of an operation on ``lanes`` lanes of ``bits`` bits, in operations on the target's widest vectors."""
+    """Cost of an operation on ``lanes`` lanes of ``bits`` bits, in operations on the target's widest vectors.
+
+    At least 1.0; ``NARROW_COST`` for up to half of a 64-byte vector
+    """
     wide = lanes * bits / (8 * target.vector_bytes)
     return max(1.0, wide) if wide > 0.5 or target.vector_bytes < 64 else NARROW_COST
 
 
 def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
-    """Yield parts for a single stage, with windows that only it reads: vectorized, then cell by cell."""
+    """Yield parts for a single stage: vectorized with the reductions only it reads, vectorized alone, cell by cell.
+
+    Only the last for scans, scatters, single cells and stages without iterations.
+    """
     if anchor.spatial and anchor.kind in ("map", "reduce") and not anchor.empty:
         if near := windows(graph, anchor):
             yield VectorPart(graph, anchor, target, near, f"{anchor.cells} cells, each with windows of its own")
@@ -74,8 +80,9 @@ def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
 
 
 def windows(graph: Graph, anchor: Nest, again: bool = False) -> tuple[str, ...]:
-    """Names of the reductions that only ``anchor`` reads, elementwise; ``again``: True to include those with operand
-    reuse.
+    """Names of the reductions that only ``anchor``, a map, reads, elementwise; () if none.
+
+    again: True to include reductions with operand reuse
     """
     if anchor.kind != "map":
         return ()
@@ -391,7 +398,7 @@ def all_along(n: Nest, var: Var) -> bool:
 
 
 def fused(s: BaseSchedule, loops: Sequence[str]) -> str:
-    """Fuse ``loops`` into one; return it."""
+    """Fuse nested ``loops``, outermost first, into one; return its name."""
     cell = loops[0]
     for loop in loops[1:]:
         cell = s.fuse(cell, loop)

@@ -19,7 +19,10 @@ from tensorir.target import Target
 
 
 def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
-    """Yield a part for a reduction, if vectors along its terms have less modelled time than vectors along its cells."""
+    """Yield a part for a reduction on a CPU, if vectors along its terms have less modelled time than along its cells.
+
+    Its last reduction axis must fill a vector and not occur in conditions.
+    """
     if target.kind != "cpu" or anchor.kind != "reduce" or not anchor.constant:
         return
     last = anchor.reduced[-1]

@@ -57,7 +57,7 @@ def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
 
 
 def by_engines(graph: Graph, anchor: Nest, target: Target, total: Nest) -> Iterator[Part]:
-    """Yield parts for the matrix product ``total``, one per suitable engine."""
+    """Yield parts for the matrix product ``total`` on a CPU, one per suitable engine; none for other targets."""
     if target.kind != "cpu":
         return
     grouped = in_groups(total) if total.reuses else None
@@ -70,8 +70,9 @@ def by_engines(graph: Graph, anchor: Nest, target: Target, total: Nest) -> Itera
 
 
 def _of_views(graph: Graph, anchor: Nest, target: Target, total: Nest, view: ProductView) -> Iterator[Part]:
-    """Yield a part per engine for a product; with another view of it, or an image that blocks keep, by modelled seconds
-    with those of the kernel that makes the image for the others.
+    """Yield a part per engine for a product, its transposed view ("turned") and blocks that stage the image ("image").
+
+    With one of the latter by modelled seconds; others also pay the kernel that stores the padded image.
     """
     constants, beside = graph.wishes.constants, 0.0
     views = [view.with_constants(constants)]

@@ -20,7 +20,9 @@ LEAST_CELLS = 16
 
 
 def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
-    """Yield a part for a map that reads an array along another axis than it writes."""
+    """Yield a part for a map on a GPU that reads an array along another axis than it writes, both of at least
+    ``LEAST_CELLS`` cells.
+    """
     if target.kind != "gpu" or anchor.kind != "map" or len(anchor.spatial) < 2 or not anchor.constant:
         return
     if found := crossing(anchor):

@@ -58,7 +58,9 @@ PACKED = 128
 
 
 def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
-    """Yield a part for a reduction over windows of one array, and its epilogue."""
+    """Yield a part for a reduction over windows of one array, of constant extents and at most ``TERMS`` terms, and its
+    epilogue; none if no configuration is legal.
+    """
     if target.kind != "gpu" or not anchor.constant or len(anchor.writes) != 1:
         return
     sums = (anchor.name,) if anchor.kind == "reduce" else windows(graph, anchor, again=True)

@@ -157,7 +157,7 @@ class WinogradPanels(ConvTile, CpuTile[Conv]):
 
     @property
     def bytes(self) -> int:
-        """Bytes of block memory, of the larger kernel."""
+        """Bytes of block memory: of the only kernel, or of the larger one if ``image`` is "kernel"."""
         products, strip = self.transformed(self.channels), 4 * self.strip * self.cb
         if self.image == "block":
             return products + self.transformed(self.p.c) + strip

@@ -278,7 +278,7 @@ class WinogradTile(ConvTile):
         every = itertools.product(knobs["tw"], knobs["th"], knobs["vec"])
         tried = (cls({"m": m, "tw": tw, "th": th, "vec": vec, **inner}, p, target) for tw, th, vec in every)
         found = min((t for t in tried if t.whole() and t.roomy()), key=lambda t: t.idle, default=None)
-        return found and found.config
+        return None if found is None else found.config
 
     @property
     def idle(self) -> tuple[bool, float, int]:
