@@ -54,7 +54,10 @@ class Asker:
     def request(
         self, request: Request, limits: Mapping[str, float], cancel_after: float | None, late_s: float | None = None
     ) -> Reply:
-        """Send a request, wait, and return the reply (``Asking.request``)."""
+        """Send a request, wait, and return the reply (``Asking.request``); ``late_s`` is ignored.
+
+        After a lost device, or a crash for which the request may not be to blame, it is sent once more to a new worker.
+        """
         if cancel_after is not None and cancel_after <= 0:
             return Reply(CANCELLED.status)
         limits, message = {**limits, **(request.limits or {})}, encode(request)

@@ -26,13 +26,14 @@ from tensorir.tune.ratio import Ratio
 ROUGH_S = 1e-3
 """Seconds of one call, before anything is known of it."""
 ARRAY_PLACES = 3
-"""Places of the arrays that are measured: some of them make a kernel half as slow again."""
+"""Sets of arrays, at other addresses, that share the rounds: some addresses slow a kernel down by half."""
 
 
 @answers(ScheduleError)
 def auto_schedule(outputs: Tensor | Sequence[Tensor], target: str | Target = "opencl") -> Schedule:
     """A schedule of ``outputs`` on a target, made from the declaration alone: the default configuration of the first
-    template of ``tir.auto``. No device is needed, and nothing is measured.
+    template of ``tir.auto``. No device is needed, and nothing is measured. Raises ScheduleError ``automatic.no-rule``
+    if no rule schedules it.
 
     ``print(s.trace)`` gives the steps, each with the rule and the reason, to be taken as text and changed.
     """
@@ -52,7 +53,8 @@ def fusions(
     A row for each producer with its consumer, and for stages that do not need each other: whether it is legal (with the
     primitive's own error where not), bytes that are no longer written and read, and modelled time of the two stages
     before and after. ``row.schedule()`` gives the ordinary schedule to continue from. No device is needed, except to
-    ``measure``: then each legal pair is timed on the target's device, both ways interleaved for so many rounds.
+    ``measure``: then each legal pair is timed on the target's device, both ways interleaved for ``rounds`` (2 to 1000)
+    rounds.
     """
     need_bool("measure", measure, ScheduleError)
     need_int("rounds", rounds, 2, 1000, ScheduleError)

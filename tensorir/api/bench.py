@@ -76,7 +76,7 @@ class ReferenceKernel:
 
     def shows_slower(self, best_s: float, own: Sequence[float], others: Sequence[float]) -> bool:
         """True if interleaved samples rule out that the candidate reaches ``best_s`` (drift-corrected seconds), with a
-        generous margin.
+        generous margin; False with fewer than ``NOISE_SLOTS`` samples of either.
 
         Assumptions in favour of the candidate: its fastest sample counts, at the machine's slowest pace among the
         reference's samples; and it may improve on its fastest sample by the ratio of its slowest to its fastest.
@@ -87,7 +87,9 @@ class ReferenceKernel:
 
 
 def told_pace(drift: float) -> float | None:
-    """``drift`` (slowdown factor) if it is worth recording; None if within noise or implausibly large."""
+    """``drift`` (slowdown factor) if it is worth recording; None within ``STEADY_RATIO`` of 1 (noise) or beyond
+    ``MAX_DRIFT`` (implausible), either way.
+    """
     changed = abs(math.log(drift)) > math.log(STEADY_RATIO) and 1 / MAX_DRIFT <= drift <= MAX_DRIFT
     return drift if changed else None
 
@@ -123,7 +125,9 @@ class Runner:
             raise self.candidate.ended(failure(error, "run")) from None
 
     def probe(self, best_s: float | None, pace: float, progress: Progress) -> None:
-        """Run only some blocks first, and raise Refused if they show the kernel to be far slower than ``best_s``."""
+        """Run only some blocks first, and raise Refused (``skipped_slow``) if they show the kernel to be far slower
+        than ``best_s``; does nothing if that is None.
+        """
         if best_s is None:
             return
         progress("run")
@@ -249,7 +253,7 @@ class Runner:
         return self.bound
 
     def once(self) -> float:
-        """Seconds of one launch, measured now."""
+        """Seconds of one launch of ``bound`` and of waiting for its end, measured now."""
         started = time.perf_counter()
         self.bound()
         self.bound.finish()
@@ -319,7 +323,8 @@ class Runner:
                 self._refuse_slow(0.8 * own, best_s, told_pace(pace) or 1.0)
 
     def time(self, progress: Progress, best_s: float | None = None, kernel: ReferenceKernel | None = None) -> Outcome:
-        """Outcome with the kernel's time (``runtime.estimate``), interleaved with the reference if ``kernel`` is given.
+        """Outcome ``ok`` with the kernel's time (``runtime.estimate``), interleaved with the reference if ``kernel`` is
+        given, and with the facts known. Raises Refused as ``compare_over``, which follows the timing.
 
         best_s: seconds of the best kernel so far; timing ends early once this one is shown to be slower
         """
@@ -356,7 +361,9 @@ def _awkward(s: Schedule) -> tuple[str, tuple[Tensor, ...], Source] | None:
 
 
 def timed(found: Estimate, drift: float | None = None) -> Outcome:
-    """Outcome ``ok`` with an estimate's seconds, interval and samples; flagged if the interval is wide."""
+    """Outcome ``ok`` with an estimate's seconds, interval and first 200 samples; flagged ``unstable_timing`` if the
+    interval is wider than a quarter of the time.
+    """
     flags = ("unstable_timing",) if found.high_s - found.low_s > UNSTABLE_WIDTH * found.seconds else None
     times = found.seconds, found.low_s, found.high_s, found.samples[:MOST_SAMPLES]
     return Outcome("ok", None, *times, ESTIMATOR, drift, flags=flags)

@@ -34,10 +34,11 @@ class Executable(Handle, Exportable, Shown):
     """Compiled kernels of one program on one device: ``f(a, b)`` runs them.
 
     Arguments are numpy, pyopencl, cupy or DLPack arrays in the order of the declarations, or by the names of the
-    inputs, ``f(A=a, B=b)``; the results are of the same kind. ``out=`` takes arrays to write into. ``nearest`` says
-    whose configuration this is where ``w.load(nearest=True)`` took it from another shape: a ``NearestShape``;
-    else it is None. ``max_error`` is what results may be off by, relative to the largest, where kernels round more than
-    was declared.
+    inputs, ``f(A=a, B=b)``; the results are of the same kind, an array or, for several outputs, a tuple. ``out=`` takes
+    arrays to write into.
+
+    nearest:   the ``NearestShape`` with this configuration, if ``w.load(nearest=True)`` found one; else None
+    max_error: allowed error relative to the largest element of a result; None: no more rounding than was declared
     """
 
     def __init__(
@@ -75,12 +76,16 @@ class Executable(Handle, Exportable, Shown):
         return self.program(*(by_name(self.emitted, arrays, named) if named else arrays), out=out)
 
     def bind(self, *arrays: object, out: object = None, **named: object) -> BoundLaunch:
-        """A prebound launch on these arrays: calling it costs no argument checks. Kernels that run once run here."""
+        """A prebound launch on these arrays: ``b()`` enqueues the kernels without argument checks and returns at once,
+        ``b.wait()`` returns the results.
+
+        Done here, once: checks, copies of host arrays that cannot be used in place, kernels with ``run="once"``.
+        """
         return self.program.bind(*by_name(self.emitted, arrays, named), out=out)
 
     def prepack(self, **arrays: object) -> Executable:
-        """The same kernels with inputs fixed: kernels that depend on those alone (``run="once"`` in the schedule) run
-        now.
+        """New Executable without the inputs ``arrays``, which are fixed: kernels that depend on those alone
+        (``run="once"`` in the schedule) run now, or at the first call if there are symbolic dims.
 
         >>> g = f.prepack(w=weights)  # w: an input that only such kernels read
         >>> y = g(x)
@@ -105,21 +110,29 @@ class Executable(Handle, Exportable, Shown):
 
     @property
     def source(self) -> str:
-        """The kernel text."""
+        """Text of all kernels, in the device's language."""
         return self.emitted.text
 
     @property
     def copies(self) -> tuple[Problem, ...]:
-        """Host arrays copied by the last call, with the layout or alignment that would avoid it."""
+        """One Problem ``launch.copied-…`` per host array that the last call copied, with the layout or alignment that
+        would avoid it; () if none.
+        """
         return self.program.copies
 
     @property
     def resources(self) -> Resources | None:
-        """Registers, spills and shared memory, if the device reports them."""
+        """{"registers", "spills", "shared_bytes"} of the worst kernel (None if unknown), and those of each in
+        "kernels"; None if the device reports nothing.
+        """
         return self.program.resources
 
     def time(self, *arrays: object, repeat: int = 30, out: object = None, **named: object) -> Timing:
-        """Time of one run of the kernels (without those that run once): median with a 95 % interval."""
+        """Seconds of one run on these arrays: median with its 95 % interval. Copies and ``run="once"`` kernels are left
+        out.
+
+        repeat: samples at least, 1 to 100,000; it lasts 0.1 s at least, and ends after 10 s with fewer (3 or more)
+        """
         return self.program.time(
             *by_name(self.emitted, arrays, named), out=out, repeat=need_int("repeat", repeat, 1, 100_000, LaunchError)
         )

@@ -13,8 +13,8 @@ from tensorir.tune.process import WorkerError
 from tensorir.tune.trial import Reply
 
 MAX_BUILDERS = 4
-"""Builders unless more are asked for: each takes a few hundred MB, and what is asked for together is asked for on older
-knowledge."""
+"""Builders unless more are requested: each takes a few hundred MB, and configurations that are proposed together cannot
+learn from each other."""
 
 BUILDER_THREADS = 64  # each waits for one builder
 
@@ -32,8 +32,10 @@ class Builders:
         self._threads = ThreadPoolExecutor(BUILDER_THREADS, thread_name_prefix="tensorir-builder")
 
     def build(self, requests: Sequence[Request], remaining_s: float | None) -> list[Reply]:
-        """Build all requests in parallel; returns their replies when all have ended or were killed at the time
-        limit.
+        """Replies to all requests, in order, once all builds have ended or were killed at a time limit; "crashed" for a
+        worker that cannot start.
+
+        remaining_s: seconds until all are cancelled; None for no limit
         """
         asked: list[Future[Reply]] = []
         self._askers += [Asker() for _ in range(len(requests) - len(self._askers))]

@@ -76,8 +76,8 @@ class Candidate:
         self.known = replace(self.known, **known)
 
     def checked(self, ok: bool, max_err: float | str | None, shape: str) -> None:
-        """Set the result of the comparison with the reference; ``shape`` is appended to the shapes that passed if
-        ``ok``.
+        """Set the result of a comparison with the reference. If ``ok``, ``shape`` is appended to the shapes that
+        passed, else it replaces them.
         """
         before = () if self.known.check is None or not ok else self.known.check.shapes
         self.learn(check=Check(ok, max_err, (*before, shape)))
@@ -99,7 +99,10 @@ def prepare(
     progress: Progress = quiet,
     check: bool = True,
 ) -> Candidate:
-    """Schedule, emit and check one configuration; raises Refused."""
+    """Candidate of one configuration: scheduled, emitted and, if ``check``, checked in the interpreter.
+
+    Raises Refused with status "illegal_schedule", "wrong_result", "resource_limit" (host memory) or "internal_error".
+    """
     progress("schedule")
     s = _scheduled(work, template, config, target)
     progress("emit")

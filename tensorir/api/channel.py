@@ -141,7 +141,11 @@ class Channel:
         )
 
     def open(self) -> Json:
-        """Description of the device; raises DeviceError if there is none, or several differ in kind."""
+        """Description of the device, of the first of several; starts the processes and sets ``about``, ``target``,
+        ``cold_s``. For a workload without an origin the expected outputs are computed here.
+
+        Raises DeviceError if there is none, DeclarationError ``tune.devices`` if several differ in kind.
+        """
         began, hello = time.monotonic(), Hello()
         if isinstance(self._places, DevicePlaces):
             message, places = encode(self.request(hello)), self._places
@@ -179,7 +183,11 @@ class Channel:
         limits: Mapping[str, float] | None = None,
         late_s: float | None = None,
     ) -> Reply:
-        """Return the reply to a question; limits: seconds per phase, if not the defaults"""
+        """Return the reply to a question.
+
+        remaining_s: seconds until it is cancelled, None for no limit;  limits: seconds per phase, if not the defaults
+        late_s:      seconds until another worker, if there are several, is asked as well
+        """
         if isinstance(self.asker, Asker):
             self.asker.hear(self.waits.hear_phase)
         reply = self.asker.request(self.request(question, limits), self.limits, remaining_s, late_s)

@@ -106,9 +106,10 @@ def recorded_set(
 ) -> RecordedSet:  # fmt: skip
     """Select kernels for all shapes from the trials of one device, by times alone.
 
-    Among devices, drivers and versions with all shapes tuned, the latest. Stale trials are skipped.
+    Among devices, drivers and versions with all shapes tuned, the latest. Stale trials are skipped, with a remark.
+    Raises NotTuned ``export.not-tuned`` if a shape has no record left there.
 
-    command: how to tune the set, for messages
+    command: command that tunes the set, for messages
     """
     works, numbers = understood(works, weights, regret)
     remarks: dict[str, None] = {}
@@ -139,7 +140,9 @@ def recorded_set(
 def _of_one_place(
     works: Sequence[Work], target: Target | str | None, log: str, remarks: dict[str, None]
 ) -> dict[str, list[RankedRecord]]:
-    """{title: ranked choices} on the device and versions with most shapes tuned."""
+    """{title: ranked choices} on the device and versions with most shapes tuned, the latest if several have; [] for
+    untuned shapes. Notes on skipped lines are added to ``remarks``.
+    """
     found: dict[str, dict[str, list[Record]]] = defaultdict(lambda: defaultdict(list))
     for work in works:
         reader = LogReader(folder_of(work, log_for(work, log)))

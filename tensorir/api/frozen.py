@@ -39,9 +39,11 @@ def is_frozen(log: str) -> bool:
 
 
 def log_for(work: Work, log: str, device: Mapping[str, object] | None = None) -> str:
-    """``log``, or the file named by TENSORIR_FROZEN if it pins this workload on this device.
+    """``log``, or the file named by TENSORIR_FROZEN if it pins this workload on this device and ``log`` is no frozen
+    file.
 
     device: as in a record; any when None
+    Raises LogError ``log.unreadable`` if TENSORIR_FROZEN names no frozen file.
     """
     named = os.environ.get(FROZEN_VARIABLE)
     if not named or is_frozen(log):

@@ -33,7 +33,9 @@ _PACKAGES = ("numpy", "scikit-optimize", "scikit-learn", "scipy")
 
 
 def compute_digest(work: Work) -> str:
-    """Digest of the definition: its unscheduled program with dtypes, constants and combiners."""
+    """32 hex digits of the definition's SHA-256: its unscheduled program with dtypes, constants, combiners and
+    ranges of dims; names of tensors count.
+    """
     program = program_of(work.outputs)
     lines = [text(program)]
     seen: dict[str, None] = {}
@@ -93,13 +95,15 @@ def folder_of(work: Work, log: str) -> Path:
 
 
 def target_of(record: Setting) -> Target:
-    """Target of a record's schedule."""
+    """Target of a record's schedule; plain "opencl" if the record has none. Unknown ones raise DeclarationError."""
     stored = record.device.get("target")
     return Target.parse(stored if isinstance(stored, str) else "opencl")
 
 
 def suits(record: Setting, target: Target | str | None) -> bool:
-    """True if a record was made for this target, or its language; None: any."""
+    """True if a record was made for a target of the same language, kind and architecture; for a text, if that is the
+    language; for None always.
+    """
     made_for = target_of(record)
     if isinstance(target, str):
         return made_for.language == target
@@ -141,7 +145,7 @@ def _is_json(text: str) -> bool:
 
 
 def repro_command(work: Work, trial: str, log: str, device: str | None = None) -> str:
-    """Shell command that measures a trial again."""
+    """Shell command ``tensorir repro TRIAL …`` that measures a trial again (no ``--device`` if several are given)."""
     words, origin = ["tensorir", "repro", trial], work.origin
     if origin is not None and origin.kind == "file":
         words += ["--workload", f"{origin.place}:{origin.name}"]

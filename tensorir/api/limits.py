@@ -20,7 +20,7 @@ PEER_LEAST_S = 10.0  # or half of it where that is less than this: the first loo
 
 
 def limits_of(spec: RunSpec) -> dict[str, float]:
-    """Return seconds allowed per phase, finalists' phases included."""
+    """{phase: seconds allowed}, with the finalists' own phases ("run 0", "compile 0", …)."""
     run, compile_ = spec.timeout, spec.compile_timeout
     limits = {"setup": SETUP_S, "reference": REFERENCE_S, "schedule": run, "emit": run, "check": max(run, CHECK_S)}
     limits |= {"compile": compile_, REFERENCE_PHASE: compile_ + run, "run": run, WHOLE_PHASE: run, "time": 10 * run}
@@ -32,7 +32,9 @@ def limits_of(spec: RunSpec) -> dict[str, float]:
 
 
 def for_a_peer(left_s: float | None) -> float:
-    """Return seconds allowed for timing a library briefly, out of ``left_s``."""
+    """Seconds allowed for timing a library briefly: 60 for None; else a quarter of ``left_s``, raised to 10 or to half
+    of ``left_s`` where that is less, and 60 at most.
+    """
     return PEER_S if left_s is None else min(PEER_S, max(PEER_SHARE * left_s, min(PEER_LEAST_S, left_s / 2)))
 
 

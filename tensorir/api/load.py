@@ -36,7 +36,6 @@ from tensorir.tune.store import LogReader
 from tensorir.tune.template import found_on
 
 if TYPE_CHECKING:
-    from tensorir.api.work import Work
     from tensorir.export.program import ExportProgram
     from tensorir.tune.ranking import RankedRecord
 
@@ -47,8 +46,9 @@ Differences = Callable[[Setting], list[str]]
 
 
 def load(work: Work, device: str | Device | None, log: str, nearest: bool = False) -> Executable:
-    """Executable of the fastest kernel known for this definition and device, checked; raises NotTuned if there
-    is none.
+    """Executable of the fastest kernel known for this definition and device, checked; see ``Workload.load``.
+
+    Raises NotTuned: ``load.not-tuned``, and for a frozen file ``load.frozen-stale``, ``load.frozen-wrong``.
     """
     opened = open_device(device)
     identity = identity_of(work, describe(opened), search=False)
@@ -154,7 +154,10 @@ def _lowered_for(work: Work, template: str, config: Mapping[str, object], target
 
 
 def choices(work: Work, identity: RunIdentity, log: str, most: int | None = None) -> list[RankedRecord]:
-    """Usable configurations for this definition and device, fastest first; most: number needed"""
+    """Usable configurations for this definition and device, fastest first; [] if there are none.
+
+    most: number needed; None: all
+    """
     known = LogReader(folder_of(work, log)).brief()
     title = work.title
     mine = known.rows_of(lambda group: group.workload == title and identity.accepts(group))
@@ -173,7 +176,7 @@ def regenerate(work: Work, record: Record, target: Target) -> Candidate | None:
 
 
 def _checked(work: Work, made: Candidate, device: Device) -> CompiledProgram | None:
-    """Compiled program, compared with the reference now or earlier; None if wrong."""
+    """Compiled program, compared with the reference now or earlier; None if it is wrong or fails to build or to run."""
     try:
         if needs_proof(made.source, edited=False):
             prove(made.source, device, work.random_inputs)
@@ -184,8 +187,6 @@ def _checked(work: Work, made: Candidate, device: Device) -> CompiledProgram | N
     if was_checked(key, program):
         return program
     made.check(quiet)  # what comes from a record was checked so when it was measured, and has no schedule here
-    from tensorir.api.load import computes_right  # all that measures and compares
-
     if not computes_right(work, made, program, device):
         return None
     program.keep()
@@ -194,7 +195,7 @@ def _checked(work: Work, made: Candidate, device: Device) -> CompiledProgram | N
 
 
 def gone(work: Work, templates: Sequence[str], target: Target | None = None) -> list[str]:
-    """Names among ``templates`` that the workload lacks, on a target if it is given."""
+    """Names among ``templates``, sorted and each once, that the workload lacks, on a target if it is given."""
     try:
         return sorted(
             name

@@ -85,7 +85,9 @@ def _put(key: str | None, value: Any) -> None:
 
 
 def ranked(work: Work, identity: RunIdentity, log: str, rank: Callable[[], list[Record]]) -> list[Record]:
-    """The first records of ``rank()``, from the cache if the log's files are unchanged."""
+    """Records of ``rank()``, best first: all of them, or only the first ``MAX_KEPT_RECORDS`` from the cache if the
+    log's files are unchanged. Long logs (``LEAST_INDEXED_BYTES``) are not cached.
+    """
     folder = folder_of(work, log)
     files = _contents(folder) if _size(folder) <= LEAST_INDEXED_BYTES else []  # there is an index of a long log
     mine = {k: str(identity.device.get(k)) for k in ("name", "driver")}
@@ -229,7 +231,7 @@ def check_key(work: Work, program: CompiledProgram, max_error: float | None) -> 
 
 
 def was_checked(key: str | None, program: CompiledProgram) -> bool:
-    """True if the program's machine code already passed the check of ``key`` on this device."""
+    """True if the program's machine code came from the artifact cache and already passed the check of ``key``."""
     return bool(program.digest) and program.cached and _get(key) == program.digest
 
 

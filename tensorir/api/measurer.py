@@ -55,7 +55,7 @@ BUILDER_STATUSES = ("wrong_result", "illegal_schedule", "compile_error", "cancel
 """Statuses for which a builder's word is final, for they do not depend on the machine's load; what crashed, took too
 long or wanted too much memory next to others is judged alone."""
 DIGESTS_A_QUESTION = 50
-"""Configurations in one question: where one of them takes the worker along, nothing is known of these."""
+"""Configurations in one question: if one of them kills the worker, the sources of all of these stay unknown."""
 LEAST_PEER_S = 5.0  # of the budget, or no library is timed before the final round
 RACE_SHARE = 0.25  # of the time that the search took is worth spending on which of its finalists is fastest
 LEAST_RACE_S = 1.0  # whatever the search took
@@ -120,7 +120,10 @@ class Measurer:
         self.channel.abandon()
 
     def open(self) -> dict[str, object]:
-        """Description of the device; raises DeviceError if there is none, or several differ in kind."""
+        """Description of the device, of the first of several (``identity.describe``); starts the processes.
+
+        Raises DeviceError if there is none, DeclarationError ``tune.devices`` if several differ in kind.
+        """
         return self.channel.open()
 
     # --- what the search calls
@@ -137,8 +140,8 @@ class Measurer:
 
     @property
     def width(self) -> int:
-        """Configurations built in parallel; 1 unless workers can make the schedules and the runtime caches kernels on
-        disk.
+        """Configurations built in parallel: ``builders`` of the spec, else up to 4 by the cores and 1 for a budget
+        below 20 s. Always 1 if workers cannot make the schedules, trials run concurrently, or the device is not PoCL's.
         """
         asked = self.spec.builders
         if self.work.origin is None:
@@ -161,7 +164,11 @@ class Measurer:
         return [r.outcome if r.status in BUILDER_STATUSES else None for r in replies]
 
     def measure(self, trial: Trial, remaining: float | None) -> Outcome:
-        """Measure one trial; returns its Outcome."""
+        """Outcome of one trial; its time becomes part of the time limits and the reference. After the default's, the
+        spec's ``on_baseline`` and ``on_peer`` get a library's time.
+
+        remaining: seconds left of the budget; None without one
+        """
         try:
             wanted = self._made(trial.template, trial.config)
         except Refused as refused:
@@ -244,7 +251,7 @@ class Measurer:
     def digests(self, records: Sequence[Record]) -> list[str | None]:
         """SHA-256 of the source that templates now make for each record; None if they fail.
 
-        That of the record if nothing is known: the budget ended, or making one of them ended the worker.
+        The record's own if nothing is known: the budget ended, or making one of them ended the worker (with a warning).
         """
         if self.work.origin is None:
             return [digest_of(self.work, r, self.channel.target) for r in records]
@@ -273,7 +280,7 @@ class Measurer:
             self.spec.on_peer(encode(peer))
 
     def check(self, template: str, config: Mapping[str, object]) -> Checks:
-        """Run all checks on one configuration."""
+        """Results of all checks on one configuration, up to the first that failed; "worker" if its process died."""
         try:
             wanted = self._made(template, config)
         except Refused as refused:
@@ -285,7 +292,9 @@ class Measurer:
         return Checks((Checked("worker", False, reason_of(reply)),))
 
     def against(self, template: str, config: Mapping[str, object]) -> FinalRound:
-        """Return a configuration's time interleaved with all libraries', as a FinalRound."""
+        """FinalRound of one configuration, timed interleaved with all libraries for a minute at most; only its failed
+        outcome if the request fails.
+        """
         wanted = self._made(template, config, check=False)
         reply = self.channel.ask(self._final([wanted], AGAINST_S, all_peers=True), None)
         return decode(FinalRound, reply.answer) if reply.ok else FinalRound((reply.outcome,))
@@ -325,7 +334,9 @@ def _key(trial: Trial) -> str:
 
 
 def race_s(spec: RunSpec, searched_s: float | None) -> float:
-    """Return seconds allowed for the finalists' race."""
+    """Seconds allowed for the finalists' race: ``final_s`` of the spec, else a quarter of ``searched_s`` (None: since
+    the start), 1 at least.
+    """
     if spec.final_s is not None:
         return spec.final_s
     if searched_s is None:
@@ -418,7 +429,9 @@ class Reference:
         )
 
     def standard(self, templates: Container[str]) -> Standard | None:
-        """Return the reference, None if there is none; earlier trials must have an unchanged source."""
+        """The reference, None if there is none (yet). The first call looks for an earlier trial among ``templates``
+        with an unchanged source.
+        """
         while self.chosen is None and self._levels:
             record = self._levels.pop(0)
             if record.template in templates and self._digests([record]) == [record.source_sha256]:
@@ -432,7 +445,7 @@ class Reference:
             self._default = key_text([template, config])
 
     def measured(self, template: str, config: Mapping[str, object], seconds: float, sha256: str | None) -> None:
-        """Record a valid trial: the default becomes the reference, unless it is too slow."""
+        """Make a valid trial the reference if it is the preferred one, none is chosen yet, and it takes under 0.1 s."""
         is_default = key_text([template, config]) == self._default
         if self.chosen is not None or not is_default or seconds >= LONG_S:
             return
@@ -443,7 +456,7 @@ class Reference:
             self.chosen = Standard(replace(wanted, ready=None, sha256=sha256), seconds)
 
     def fell(self, outcome: Outcome) -> bool:
-        """True if the worker died making the reference, which is then given up."""
+        """True if the worker died making the reference, which is then given up, along with all candidates for it."""
         fell = outcome.phase == REFERENCE_PHASE
         if fell:
             self.chosen, self._default, self._levels = None, "", []

@@ -31,7 +31,7 @@ START_SHAPES = 3
 def nearest(work: Work, device: str | Device | None = None, log: str = "tuning_logs") -> list[NearestShape]:
     """Other tuned shapes of this operator on this device, the nearest first, each with its best configuration.
 
-    Records of this very shape are left out: ``work.load()`` uses those.
+    [] if there are none. Records of this very shape are left out: ``work.load()`` uses those.
     """
     if not isinstance(work, Work):
         raise wrong("work", work, "a Workload")
@@ -47,7 +47,7 @@ def near_shapes(identity: RunIdentity, log: str) -> list[NearestShape]:
 
 
 def near_choices(identity: RunIdentity, log: str) -> list[list[NearestShape]]:
-    """For each other tuned shape, nearest first: its usable configurations, fastest first."""
+    """For each other tuned shape, nearest first: its usable configurations, fastest first, ``MAX_RANKED`` at most."""
     known = LogReader(log).brief()
     shapes = {(g.workload, g.compute) for g, _ in counted(known) if _alike(identity, g)}
     found = []
@@ -60,7 +60,8 @@ def near_choices(identity: RunIdentity, log: str) -> list[list[NearestShape]]:
 
 
 def near_records(identity: RunIdentity, log: str) -> list[Record]:
-    """Records on this device of the few nearest shapes that differ in numbers only.
+    """Records on this device of the ``START_SHAPES`` nearest shapes that differ in numbers only: of each run the
+    fastest trials and a sample of the others.
 
     Other shapes' folders are judged by their first record: a log may be long, and searches begin with this call.
     """

@@ -30,7 +30,10 @@ class Origin(Shown):
     place: str = ""
 
     def make(self) -> Any:
-        """Result of calling the module's function."""
+        """Result of NAME(**options), for the kinds "ops" and "module" (``api.origin.rebuild`` takes "file" as well).
+
+        Imports the module. Raises DeclarationError ``workload.operator`` if it has no such function.
+        """
         home = importlib.import_module(self.place or f"{__name__.split('.')[0]}.{self.kind}")
         function = getattr(home, self.name, None)
         if not callable(function):
@@ -44,7 +47,8 @@ class Flag:
 
     kind:  "switch", "dtype", "float", "int" from ``least`` on, "sides" (such an int, or several: "2x1"), or "choice" of
            ``choices``
-    about: what it means; ``apart``: what it means for single operators
+    least: the smallest int of "int" and "sides"
+    about: what it means, as help text; apart: (operator, other meaning) pairs
     """
 
     name: str
@@ -92,7 +96,12 @@ class Operator(Shown):
         return f"tensorir tune {self.name} {self.example}"
 
     def read(self, shapes: Sequence[str], given: Mapping[str, object]) -> dict[str, Any]:
-        """{parameter: value} from shape texts and flags. Raises DeclarationError ``operator.shape``."""
+        """{parameter: value}: the extents in ``shapes`` as ints (whole shapes, for ``tensors``, as text "8x16"), and
+        the flags ``given``, unchecked.
+
+        Raises DeclarationError ``operator.shape`` for another number of shapes or dimensions than the grammar has, for
+        text that is no shape, and for unequal extents of one letter.
+        """
         wanted = self.grammar.split()
         if len(shapes) != len(wanted):
             count = {1: "one shape", 2: "two shapes"}.get(len(wanted), f"{len(wanted)} shapes")
@@ -115,8 +124,8 @@ class Operator(Shown):
         raise _refuse(f"{letter} is {first} in one shape and {again} in another: they must agree{share}", self.command)
 
     def words(self, params: Mapping[str, object], usual: Mapping[str, object]) -> list[str]:
-        """``params`` as command-line words: shapes, then flags that are needed or differ from the defaults ``usual``.
-        All are flags if one of the shapes' parameters is missing.
+        """``params`` as command-line words: shapes, then flags that are ``needed`` or differ from the defaults
+        ``usual``. If an extent is missing, every parameter is written as a flag.
         """
         if not params.keys() >= set(self.extents):
             return [flag_words(k, v) for k, v in params.items()]

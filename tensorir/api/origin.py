@@ -14,7 +14,7 @@ from tensorir.expr.tensor import Tensor
 
 
 def rebuild(origin: Origin) -> Workload:
-    """Return the Workload made by calling the Origin's function."""
+    """Return the Workload made by calling the Origin's function; runs the user's file for the kind "file"."""
     if origin.kind == "file":
         return from_file(origin.place, origin.name, origin.options)
     made: Workload = origin.make()
@@ -22,8 +22,11 @@ def rebuild(origin: Origin) -> Workload:
 
 
 def from_file(place: str, name: str, options: Mapping[str, object]) -> Workload:
-    """Run a user's Python file and call its function; returns its Workload, or one made of the tensors it returns with
-    ``tir.auto`` templates.
+    """Run a user's Python file and call its function ``name(**options)``; returns its Workload, or one made of the
+    tensors it returns with ``tir.auto`` templates. Its ``origin`` is set, and the file's folder appended to
+    ``sys.path``.
+
+    Raises DeclarationError ``workload.file`` for a missing file or function, other results, and any exception in it.
     """
     path = Path(place)
     if not path.is_file():

@@ -58,7 +58,10 @@ class Data:
         self._sum = -1
 
     def fresh(self) -> tuple[list[np.ndarray], list[np.ndarray]]:
-        """(inputs, expected outputs), verified undamaged."""
+        """(inputs, expected outputs): the same arrays at each call, made again if a kernel has changed them.
+
+        Expected outputs come from the folder if they are there, else from the reference, and are stored.
+        """
         if self._sum != self._checksum() or not self.expected:
             self.inputs = self._draw(self._arguments, SEED)
             self.expected = self._stored() or self._computed()
@@ -68,7 +71,7 @@ class Data:
 
     def floats(self, left_s: float) -> Data | None:
         """Data with full-precision floats; None if no argument is a float, right results may differ on them, or the
-        reference would exceed a quarter of ``left_s``.
+        reference took longer than a quarter of ``left_s``, or than 5 s. Once made, it is kept.
 
         left_s: seconds until all must be done, of which the reference may take a quarter
         """
@@ -162,7 +165,10 @@ def _write(path: Path, write: Callable[[Any], object]) -> None:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Largest error of results; ``where``: the worst wrong element in words, "" if none."""
+    """Largest absolute error of results up to the first wrong output; infinite for a wrong size or an unexpected NaN.
+
+    where: the worst wrong element in words, "" if all are right
+    """
 
     max_err: float
     where: str = ""
@@ -174,7 +180,8 @@ def compare(
     """Comparison of results with expected ones: integers equal; floats bit-equal if ``exact``, else within ``most``
     relative to the largest, or the type's rounding if None.
 
-    Results may have axes of extent 1 more or less.
+    A result needs only the number of elements of the expected one; it is compared in that one's shape. The comparison
+    ends at the first wrong output.
     """
     worst = 0.0
     for p, g, w in zip(outputs, got, want, strict=True):

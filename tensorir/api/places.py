@@ -30,7 +30,10 @@ GONE_S = 15.0  # without an answer, after which the scheduler is gone, and with 
 
 
 def places_of(executor: Any, width: int | None, limits: Mapping[str, float]) -> TrialPlaces:
-    """Workers of an executor or Dask client; raises DeclarationError ``tune.executor`` for other objects."""
+    """Workers of an executor or Dask client; raises DeclarationError ``tune.executor`` for other objects.
+
+    width: number of an executor's workers, None if it tells; ignored for Dask, which knows its own
+    """
     if type(executor).__module__.partition(".")[0] == "distributed":
         return DaskPlaces(executor, limits)
     if not callable(getattr(executor, "submit", None)):
@@ -120,7 +123,9 @@ def device_names(device: str | Device | Sequence[str | Device] | None) -> list[s
 
 
 def alike(found: Mapping[str, Json]) -> Json:
-    """Description of the first device; raises DeclarationError if the others differ in more than their number."""
+    """Description of the first device. Raises DeclarationError ``tune.devices`` if another one differs in name, driver,
+    limits or versions, or is the same device.
+    """
     (name, first), *others = found.items()
     for other, about in others:
         mine = fingerprint(about)

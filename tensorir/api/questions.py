@@ -27,7 +27,7 @@ class Output:
 
     @classmethod
     def of(cls, tensors: Iterable[Tensor]) -> list[Output]:
-        """Return the Output of each tensor."""
+        """Return the Output of each tensor, symbolic dims at their largest value."""
         return [cls(t.name, t.dtype, t.shape) for t in at_largest(list(tensors))]
 
 
@@ -254,8 +254,7 @@ class Request:
 @travels
 @dataclass(frozen=True)
 class DeviceDescription:
-    """A device (``tensorir.api.identity.describe``), and the names of the workload's baselines; () without a workload.
-    """
+    """A device (``api.identity.describe``) and the names of the workload's baselines, () without a workload here."""
 
     device: Mapping[str, object]
     baselines: tuple[str, ...] = ()

@@ -37,9 +37,9 @@ from tensorir.schedule.trace import Step, Trace
 from tensorir.target import Target
 
 SHARED_MEMORY_STEPS = ("stage_in", "stage_out", "set_scope", "compute_at", "reverse_compute_at", "pipeline")
-"""Primitives that put arrays into shared memory, or more of them."""
+"""Primitives that may increase shared memory; after each the target's limit is checked."""
 MOST_TRIED = 4096
-"""Extents of a dim among which two that give the same shape are looked for."""
+"""Values of a dim, from its lower bound on, that are tried to find two with the same shape, for a message."""
 
 
 class HasDefault(Protocol):
@@ -66,13 +66,19 @@ class Schedule(Exportable, BaseSchedule):
     def emitted(self, target: object = None) -> Source:
         """The source with its parameters and launches, for this schedule's target or another.
 
-        target: "opencl", "cuda" … alone mean this schedule's own target where it is of that language
-        Raises LoweringError when the target cannot express the schedule.
+        Text set by ``with_source`` is not in it.
+
+        target: "opencl", "cuda" … alone mean this schedule's own target if that has this language
+        Raises LoweringError if the target cannot express the schedule, or a launch could not infer a symbolic dim
+        (``dim.untold``).
         """
         return emit_source(self, self._meant(target))
 
     def source(self, target: object = None) -> str:
-        """The emitted text; ``s.source("cuda")`` gives this dialect of the same schedule, for its own architecture."""
+        """The emitted text, or that of ``with_source`` in the schedule's own language.
+
+        ``s.source("cuda")`` is this dialect of the same schedule; raises as ``emitted``.
+        """
         if self.edited is not None and self._meant(target).language == self.target.language:
             return self.edited
         return self.emitted(target).text
@@ -178,7 +184,8 @@ class Schedule(Exportable, BaseSchedule):
     def with_source(self, text: str) -> Self:
         """A fork that builds, checks (``level="device"``) and times ``text`` instead of the emitted source.
 
-        The signature and launch of the schedule's kernels stay; only their text is the user's.
+        Signatures and launches stay those of the schedule, so the fork takes no more steps, nor ``undo``
+        (``with-source.frozen``). Raises ScheduleError ``with-source.text`` for a blank text.
         """
         if not isinstance(text, str) or not need_text("text", text, ScheduleError, empty=True).strip():
             raise ScheduleError(Problem("with-source.text", "with_source takes the text of a whole source file"))
@@ -211,7 +218,10 @@ class Schedule(Exportable, BaseSchedule):
         return other.undo(len(self._steps) - need_int("step", step, error=ScheduleError))
 
     def undo(self, n: int = 1) -> Self:
-        """Take back the last ``n`` calls; refused with edited text, whose launch would change under it."""
+        """This schedule, with its last ``n`` calls taken back.
+
+        Raises ScheduleError ``with-source.frozen`` for edited text, whose launch would change.
+        """
         self._not_edited("s.undo")
         return super().undo(n)
 
@@ -228,21 +238,26 @@ class Schedule(Exportable, BaseSchedule):
     def check(
         self, level: str = "fast", shapes: object = None, seed: int = 0, *, limit_s: float | None = None
     ) -> Verdict:
-        """Check that this schedule still computes its tensors.
+        """Verdict, true if this schedule still computes its tensors; else it has the problems. A wrong schedule raises
+        nothing.
 
         level: "fast" (legality, exact ring equivalence on awkward shapes, races, uninitialised reads, bounds; no
                device), "device" (also runs the kernel here against the reference), "emulate" (runs the CUDA text)
+        shapes: {axis: extent}, or a list of them, instead of the awkward shapes; "device" ignores it
+        seed:  of the inputs
         limit_s: seconds for each run of text that may not end: on the device until it has passed, 30 when None; of
                  CUDA text on the CPU (processor time), 60 and more for a large definition when None
+        Raises CheckError ``check.level``, ``check.unknown-axis``, and ``check.edited-text`` for "fast" on edited text;
+        CompileError of the C++ compiler for "emulate". Errors of lowering are problems of the Verdict.
         """
         need_text("level", level, CheckError)
         seed = need_int("seed", seed, 0, error=CheckError)
         return check(self, level, None if shapes is None else _shapes(shapes), seed, _limit(limit_s))
 
     def blame(self) -> Step | None:
-        """The first step that breaks equivalence; None where ``check()`` is true.
+        """The first step that breaks equivalence, by bisection with ``check()``; None if that is true.
 
-        Raises CheckError ``blame.no-step`` where the schedule is wrong before its first step.
+        Raises CheckError ``blame.no-step`` if the schedule is wrong before its first step.
         """
         return blame(self)
 
@@ -271,12 +286,18 @@ def _shapes(shapes: Any) -> tuple[Any, ...]:
 
 @answers(ScheduleError)
 def replay(outputs: Tensor | Sequence[Tensor], trace: Trace | str, target: object = "opencl") -> Schedule:
-    """A schedule of ``outputs`` with every step of ``trace`` (a Trace or its JSON) applied."""
+    """New schedule of ``outputs`` with every step of ``trace`` (a Trace or its JSON) applied.
+
+    Raises ScheduleError ``trace.…`` for steps that are no calls of primitives, and what a refused step raises.
+    """
     return Schedule(outputs, target).replay(trace)
 
 
 def emit_source(s: BaseSchedule, target: Target) -> Source:
-    """Lower and print ``s`` for ``target``, which can hold its kernels."""
+    """Source of ``s`` lowered for ``target``, with the index ranges that a launch must check.
+
+    Raises LoweringError: ``dim.untold``, and whatever the target cannot express or hold.
+    """
     need_told(s.program.inputs, dims_of(s.outputs))
     source = emit(lowered(s, target), target, str(s.trace).splitlines(), gathers_of(s))
     names = {b.origin: b.name for b in s.program.inputs}
@@ -294,7 +315,7 @@ def emit_source(s: BaseSchedule, target: Target) -> Source:
 
 
 def need_told(inputs: Sequence[Buffer], dims: Sequence[Var]) -> None:
-    """Raise ``dim.untold`` for dims that argument shapes do not determine."""
+    """Raise LoweringError ``dim.untold`` unless each dim has an input extent ``a * dim + b`` to be solved at launch."""
     places = [(e, f"{b.name}.shape[{d}]") for b in inputs for d, e in enumerate(b.shape)]
     lines = {solved[0] for e, _ in places if (solved := line(said(e))) is not None}
     for v in dims:
@@ -328,8 +349,8 @@ def gathers_of(s: BaseSchedule) -> tuple[GatherRange, ...]:
 def blame(s: BaseSchedule) -> Step | None:
     """The first step after which the schedule is wrong, found by bisection; None if ``check`` passes.
 
-    Raises CheckError ``blame.no-step`` where it is wrong before any step: a template has scheduled other outputs, or
-    what is declared is no reduction in any order.
+    Raises CheckError ``blame.no-step`` if it is wrong before any step: a template scheduled other outputs, or the
+    declared combiner is not associative.
     """
     steps, verdict = s.trace, check(s)
     if verdict:

@@ -76,8 +76,10 @@ class ShapeResult(Shown):
 class Served(Shown):
     """A tuned shape and its kernel in the portfolio.
 
-    kernel:      number of the kernel
-    time_s:      its seconds; regret: relative excess over the shape's best
+    workload:    title of the shape
+    kernel:      index in ``Portfolio.kernels``
+    best_s:      seconds of the shape's best
+    time_s:      seconds of the kernel; regret: ``time_s / best_s - 1``
     tree_regret: regret of the decision tree's kernel; None if illegal here or unmeasured
     confirmed:   true if both times are from the shape's newest final round
     """
@@ -120,7 +122,7 @@ class Portfolio(Shown):
 
     @classmethod
     def of(cls, results: Sequence[ShapeResult], regret: float) -> Portfolio | None:
-        """Select the Portfolio from shape results; None if none is valid."""
+        """Portfolio for the shapes that have a valid configuration, others left out; None if none has."""
         known = [r for r in results if r.choices]
         if not known:
             return None
@@ -201,7 +203,8 @@ class SetOutcome(Shown):
     """The outcome of ``tir.tune_shapes``.
 
     results:   one for each shape, in order
-    stopped:   ``budget``, ``trials``, ``exhausted``, ``patience``, ``stop``, ``interrupted``, ``device_lost``, ``log``
+    stopped:   ``budget``, ``trials``, ``exhausted``, ``patience``, ``gain``, ``stop``, ``interrupted``,
+               ``device_lost``, ``workers``, ``log``
     portfolio: the few kernels; None when no shape has a valid one
     """
 
@@ -235,8 +238,8 @@ class SetOutcome(Shown):
         return "ok" if all(r.choices for r in self.results if r.outcome) else "no_valid_config"
 
     def total_s(self, which: str = "best") -> float | None:
-        """The sum of weight times seconds over the shapes: of their best, of their ``kernel`` of the set, or of their
-        ``default``; None where a shape has no such time.
+        """Sum of weight times seconds over all shapes, by their "best", their "kernel" of the portfolio, or their
+        "default" (``which``); None if a shape has no such time.
         """
         if which == "kernel":
             served = self.portfolio.served if self.portfolio else ()
@@ -248,7 +251,7 @@ class SetOutcome(Shown):
         """``{"template": …, "config": …}`` for a shape, as arguments of ``work.schedule(**…)``.
 
         The kernel of the tuned shape with these parameters, or by the decision tree. Raises DeclarationError for
-        parameters outside what was tuned, or when nothing was.
+        parameters outside what was tuned, and ``shapes.nothing`` if no shape has a valid configuration.
         """
         kernel = self._needed().dispatch.choose(**parameters)
         return {"template": kernel.template, "config": dict(kernel.config)}
@@ -261,7 +264,8 @@ class SetOutcome(Shown):
     def save(self, folder: str | os.PathLike[str]) -> Path:
         """Write ``choose.py``, ``choose.c`` and ``kernels.json`` into a folder, which is made where it is missing.
 
-        Raises DeclarationError when nothing valid was found or the folder cannot be written.
+        Returns the folder. Raises DeclarationError: ``shapes.nothing`` without a valid configuration,
+        ``shapes.unwritable``.
         """
         portfolio, path = self._needed(), Path(need_path("folder", folder))
         files = portfolio.files(self.results[0].work.name, next((o.identity.device for o in self.outcomes), {}))

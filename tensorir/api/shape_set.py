@@ -116,7 +116,11 @@ def tune_set(
 def understood(
     works: Sequence[Work], weights: Sequence[float] | None, regret: float
 ) -> tuple[Sequence[Work], list[float]]:
-    """(shapes, weights) validated; raises DeclarationError ``shapes.set``, ``argument.value`` or ``argument.type``."""
+    """(shapes, weights), validated; weights of 1 for None.
+
+    Raises DeclarationError ``shapes.set`` for no shape, one twice or several operators, else ``argument.value`` or
+    ``argument.type``.
+    """
     works = cast("tuple[Work, ...]", need_list("works", works, "workloads"))
     for n, work in enumerate(works):
         if not isinstance(work, Work):
@@ -217,14 +221,18 @@ class _SetRun:
         return next((s for s in self.shapes if s.records), None)
 
     def _refused(self, shape: ShapeSearch, error: DeclarationError) -> None:
-        """Drop a shape without legal configurations under the user's conditions."""
+        """Drop a shape without legal configurations under the user's conditions; raise ``error`` if it is the only
+        shape or the error is another one.
+        """
         if error.code != "space.empty" or len(self.shapes) == 1:
             raise error
         shape.refused = error.problems[0].message
         self.shapes = [s for s in self.shapes if s is not shape]
 
     def _why(self) -> str:
-        """Reason code for ``SetOutcome.stopped``: why exploring ended."""
+        """Reason for the end of exploring, as ``SetOutcome.stopped``: "exhausted", "trials", "patience", "gain", else
+        "budget".
+        """
         if all(s.exhausted for s in self.shapes):
             return "exhausted"
         if not any(s.left(self.limit) for s in self.shapes):
@@ -461,7 +469,7 @@ class ShapeSearch:
 
     @property
     def session(self) -> Session:
-        """The opened Session; opens on first use."""
+        """The Session; ``open`` must have been called."""
         assert self._session is not None
         return self._session
 
@@ -507,7 +515,7 @@ class ShapeSearch:
         return self.session.legal(template, config)
 
     def left(self, limit: int | None) -> int:
-        """Number of trials still allowed under ``limit``; 0 once exhausted, 10**9 without a limit."""
+        """Number of trials still allowed under ``limit``; 0 once exhausted or stuck, 10**9 without a limit."""
         if self.exhausted or self.stuck:
             return 0
         return 10**9 if limit is None else max(0, limit - len(self.records))
@@ -528,7 +536,9 @@ class ShapeSearch:
         return outcome
 
     def these(self, until: float | None, wanted: Sequence[Record], limit: int | None) -> TuneOutcome | None:
-        """Measure given configurations from other shapes; None if none is new."""
+        """Outcome of measuring the configurations of ``wanted``, records of other shapes, until time ``until``; None if
+        there are none or no trial is left under ``limit``. The first are taken if ``limit`` allows fewer.
+        """
         wanted = wanted[: self.left(limit)]
         if not wanted:
             return None
@@ -598,7 +608,7 @@ class ShapeSearch:
     # --- the end
 
     def choices(self) -> list[RankedRecord]:
-        """Loadable configurations within the searched spaces, fastest first."""
+        """Loadable configurations within the searched spaces, fastest first; [] before ``open``."""
         if self._session is None:
             return []
         mine = {r.id: r for r in self.records}  # not all of them are in a log that could not be written

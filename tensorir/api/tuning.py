@@ -114,9 +114,9 @@ class Earlier:
 
     digests: function from records to the SHA-256 of the sources that templates make for them now (None: no source)
 
-    levels:  usable trials of this workload, even if they do not count in this run
-    records: non-stale records of this and nearby shapes, any device and kind
-    reused:  those that count in this run
+    levels:  trials of this workload on this device and versions that need no second measurement, stale ones included
+    records: records of this and nearby shapes, of any device and kind, without stale ones; [] with ``spec.fresh``
+    reused:  trials of ``levels`` that are among ``records``: they count as trials of this run
     """
 
     def __init__(
@@ -155,9 +155,12 @@ def _read(known: Brief, rows: Rows) -> list[Record]:
 
 
 def spaces_of(work: Work, spec: RunSpec, target: Target) -> dict[str, Space]:
-    """{template: space} searched on a target, legal configurations listed.
+    """{template: space} searched on a target, legal configurations listed. A space that lacks a condition's knobs, or
+    has no configuration under the conditions, is dropped while others remain.
 
-    Raises ScheduleError and DeclarationError for templates and conditions that there are not, and for empty spaces.
+    Raises ScheduleError for unknown templates or none for the target; DeclarationError for conditions that fit no
+    template, ``space.empty`` if no space is left, ``space.constraint-slow`` if listing outlasts the budget (2 s at
+    least).
     """
     refuse_options(work, spec)
     budget, started = spec.budget_s, spec.started
@@ -170,7 +173,9 @@ def spaces_of(work: Work, spec: RunSpec, target: Target) -> dict[str, Space]:
 
 
 def refuse_options(work: Work, spec: RunSpec) -> None:
-    """Raise for unknown templates, and for conditions on knobs that no template has, before a device is opened."""
+    """Raise ScheduleError ``template.unknown`` for unknown templates, DeclarationError for a condition that is
+    malformed or has a knob that no template has. No device is opened.
+    """
     for template in spec.templates:
         if template not in work.templates:
             message = f"{work.name} has no template {template!r}"
@@ -226,11 +231,11 @@ def _restricted(work: Work, conditions: Sequence[str], templates: Sequence[str],
 
 Digests = Callable[[Sequence[Record]], Sequence[str | None]]
 REMADE_OF_PACKAGE = 1
-"""Configurations of a template of this package whose sources are made again, the fastest first: where these are as they
-were, and its version is the same, so are the others. Each takes some hundredths of a second, for every shape."""
+"""Configurations, the fastest, of one of this package's templates whose sources are made again: if they are unchanged,
+the others count as unchanged. Each takes some hundredths of a second, for every shape."""
 REMADE_OF_OTHERS = 200
-"""Configurations of any other template, or of one that has changed, whose sources are made again: the fastest, and
-others evenly spaced. Where one of them has changed, those that were not asked for are stale as well."""
+"""Configurations of a user's template, or of a changed one, whose sources are made again: half of them the fastest,
+half evenly spaced. If one of them has changed, those not made again are stale as well."""
 
 
 def current(
@@ -299,7 +304,9 @@ def spaced(some: list[Record], most: int) -> list[Record]:
 
 
 def _can_be_told(record: Record) -> bool:
-    """True unless making the record's source hung or crashed before."""
+    """True if the record's source can be compared with the present one: it has a digest or is an illegal schedule, and
+    its status is not transient (cancelled, device lost, internal error).
+    """
     said = record.source_sha256 is not None or record.status == "illegal_schedule"
     return said and record.status not in TRANSIENT
 

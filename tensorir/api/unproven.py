@@ -70,7 +70,7 @@ def needs_proof(source: Source, edited: bool) -> bool:
 
 
 def note_imported(source_sha256: str) -> None:
-    """Mark a source's machine code as imported, to be proven before it runs here."""
+    """Mark a source's machine code in the artifact cache as imported, to be proven before it runs here."""
     default_cache().put(_imported_key(source_sha256), b"imported")
 
 

@@ -13,7 +13,7 @@ from tensorir.tune.trial import Outcome
 class Waits:
     """Seconds that timings waited for other processes on the same devices (``runtime.turns``), as workers report them.
 
-    wait: true if workers wait; users are told so
+    wait: true if workers wait; only the text of the warnings depends on it
     """
 
     def __init__(self, wait: bool) -> None:
@@ -26,14 +26,14 @@ class Waits:
         return tuple(self._by_process.values())
 
     def hear_phase(self, phase: str) -> None:
-        """Note a worker's phase; prints a message when it starts waiting."""
+        """Note a worker's phase; warns of the process that it starts waiting for, once for each process."""
         whose = _whose(phase)
         self._since = None if whose is None else time.monotonic()
         if whose is not None and whose["pid"]:
             self._known(whose)
 
     def hear(self, outcome: Outcome) -> None:
-        """Add the waits reported in a worker's outcome."""
+        """Add the waits reported in a worker's outcome, with a warning for each process not known before."""
         for other in outcome.told.get("waited") or ():
             self._known(other)["seconds"] += other["seconds"]
         whose = _whose(outcome.phase)
@@ -50,8 +50,8 @@ class Waits:
 
 
 def _whose(phase: str) -> Json | None:
-    """{"pid", "workload"} of the process that a worker's phase "waiting for …" names (``bench.TURN_PHASE``); None for
-    other phases.
+    """{"pid", "workload"} of the process that a worker waits for, from its phase "turn PID WORKLOAD"
+    (``bench.TURN_PHASE``); None for other phases.
     """
     name, pid, workload = (*phase.split(" ", 2), "", "")[:3]
     return {"pid": int(pid), "workload": workload} if name == TURN_PHASE and pid.isdigit() else None

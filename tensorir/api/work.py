@@ -104,9 +104,8 @@ class Work(Handle, Shown):
 
     @property
     def usual(self) -> dict[str, Any]:
-        """Default parameters of the operator; {} for workloads of no operator.
-
-        The module of the operator is loaded: it made this workload.
+        """{parameter: default} of the operator's function, ``inspect.Parameter.empty`` for one without a default; {}
+        for workloads of no operator.
         """
         if self.operator is None:
             return {}
@@ -125,7 +124,11 @@ class Work(Handle, Shown):
     # --- values
 
     def reference(self, *arrays: object) -> Any:
-        """The outputs in NumPy: an array, or a tuple of them when there are several outputs."""
+        """The outputs in NumPy, by the user's reference or else from the declarations: an array, or a tuple of them
+        when there are several outputs.
+
+        Raises DeclarationError ``workload.arguments`` for another number of arrays, or one of another shape or kind.
+        """
         if len(arrays) != len(self.inputs):
             wanted = ", ".join(a.name for a in self.inputs)
             message = f"{self.name} takes {len(self.inputs)} arguments ({wanted}), got {len(arrays)}"
@@ -140,7 +143,7 @@ class Work(Handle, Shown):
         return made[0] if len(made) == 1 else made
 
     def random_inputs(self, seed: int = 0) -> list[Any]:
-        """Arrays for the arguments in order: normal floats, small integers, indices in range."""
+        """Arrays for the arguments in order: normal floats, small integers, indices in range; the same for one seed."""
         from tensorir.tune.inputs import arguments, random_arrays
 
         return random_arrays(arguments(self.outputs)[0], need_int("seed", seed, 0))
@@ -151,7 +154,11 @@ class Work(Handle, Shown):
         return float(self._flops) if self._flops is not None else estimated_flops(self.outputs)
 
     def allowed_error(self, template: str) -> float | None:
-        """The tolerance of ``template`` relative to the largest output; None: exact on whole numbers."""
+        """The tolerance of ``template`` relative to the largest output: ``max_error``, or the type's rounding without
+        one; None for templates that are not approximate, exact on whole numbers.
+
+        Raises ScheduleError ``template.unknown``.
+        """
         if need_text("template", template, ScheduleError) not in self.templates:
             raise self._no_template(template)
         if not self.templates[template].approximate:
@@ -161,8 +168,10 @@ class Work(Handle, Shown):
     # --- schedules
 
     def template_for(self, target: str | Target, template: str | None = None) -> str:
-        """The name of the template to use: the first that suits the target and has a legal configuration for it, or
-        ``template`` if it suits.
+        """The name of the template to use: ``template`` if it suits the target; if None, the first that suits and has a
+        legal configuration, or else the first that suits.
+
+        Raises ScheduleError ``template.unknown``, and ``template.target`` if it or all of them do not suit.
         """
         wanted = target_here(target)
         kind = wanted.kind
@@ -203,7 +212,9 @@ class Work(Handle, Shown):
     ) -> Schedule:
         """The schedule that a template makes for one configuration of its space (its default when None).
 
-        Raises DeclarationError ``space.illegal`` where constraints of the space refuse the configuration.
+        Raises DeclarationError ``space.illegal`` where constraints of the space refuse the configuration, ScheduleError
+        ``template.result`` if the template returns neither a Schedule nor None, errors of ``template_for``, and
+        whatever the template's function raises.
 
         A definition that a template declares itself is compared with the workload's definition at sampled elements, in
         exact arithmetic, once for all configurations that declare the same; ``template.definition`` where it differs.
@@ -244,7 +255,9 @@ class Work(Handle, Shown):
         return replace(made, reference=self.reference, max_error=self.allowed_error(template), again=again)
 
     def _need_same(self, made: Schedule, template: str) -> None:
-        """Raise ``template.definition`` if a schedule's declarations differ in meaning from the workload's."""
+        """Raise ScheduleError ``template.definition`` if a schedule's declarations differ in meaning from the
+        workload's; else set its ``definition`` and ``allowed_error`` to the workload's.
+        """
         from tensorir.check.definition import differs_as_class, key_of
 
         if self._key is None:
@@ -292,7 +305,9 @@ def _word(value: Any) -> str:
 
 
 def estimated_flops(outputs: Sequence[Tensor]) -> float:
-    """Arithmetic operations on values (not on indices) that the declarations need."""
+    """Number of arithmetic operations on values, not on indices, in the declarations: each of ``+ - * / min max``, each
+    call (exp, …) and each reduced term counts as one.
+    """
     total = 0.0
     for op in computes_of(outputs):
         for body in dict.fromkeys(op.bodies):

@@ -64,7 +64,9 @@ def handler(message: Mapping[str, object], progress: Progress) -> dict[str, obje
 
 
 def answered(request: Request, progress: Progress) -> Reply:
-    """Return the Reply to a request."""
+    """Reply to a request: "unfit" if the device is not as ``expect`` says, a refused configuration's outcome, or the
+    answer. Other exceptions are raised, unless the device stopped working ("launch_error").
+    """
     clock = _Clock(progress)
     clock("setup")
     state = _state_of(request.setup)
@@ -98,9 +100,9 @@ def _completed(reply: Reply, request: Request, question: Question, state: State,
     return reply
 
 
-def _answer(answer: Any, **more: Any) -> Reply:
+def _answer(answer: Any) -> Reply:
     """Return a Reply with this answer."""
-    return Reply("ok", answer=encode(answer), **more)
+    return Reply("ok", answer=encode(answer))
 
 
 def _state_of(setup: Setup) -> State:

@@ -100,7 +100,9 @@ class State:
         return self._work
 
     def data(self, progress: Progress) -> Data:
-        """Inputs and expected outputs, cached."""
+        """Inputs and expected outputs, cached; raises CheckError ``workload.reference`` if the stored ones are gone and
+        the reference is not here.
+        """
         if self._data is None:
             given = self.setup
             made = Data(

@@ -9,7 +9,6 @@ from typing import Any
 from tensorir.api.frozen import log_for
 from tensorir.api.identity import compute_digest, folder_of, identity_of, suits, target_of
 from tensorir.api.load import choices, regenerate
-from tensorir.api.measurer import Measurer
 from tensorir.api.workload import Workload
 from tensorir.cli.common import say
 from tensorir.runtime.host import target_here
@@ -43,8 +42,11 @@ class Chosen:
 def offline(
     work: Workload, target: Target | str | None, log: str, template: str | None, config: Mapping[str, object] | None
 ) -> Chosen:
-    """Choose without opening a device: the given ``template`` or ``config``; without them the latest best record for
-    the target that this version reproduces, else the default configuration.
+    """Choose without opening a device: the given ``template`` or ``config`` (knobs that it lacks are the default's);
+    without them the latest best record for the target that this version reproduces, else the default configuration,
+    which is said on stderr.
+
+    target: None: any target for a record, "opencl" for the default
     """
     parsed = target_here(target) if target is not None else None
     if template is None and config is None:
@@ -55,7 +57,8 @@ def offline(
 
 
 def recorded(work: Workload, target: Target | str | None, log: str) -> Chosen | None:
-    """The latest best record whose source this version reproduces, as Chosen; None if there is none.
+    """The latest best record whose source this version reproduces, as Chosen; None if there is none. Stale records and
+    skipped lines of the log are named on stderr.
 
     target: a Target, or a language such as "c", that the record was made for; None: any
     """
@@ -80,10 +83,11 @@ def recorded(work: Workload, target: Target | str | None, log: str) -> Chosen | 
     return None
 
 
-def on_device(work: Workload, measurer: Measurer, about: Mapping[str, Any], log: str) -> Chosen:
-    """The best record of a device, whose source this version reproduces; else the default configuration for the device.
+def on_device(work: Workload, about: Mapping[str, Any], log: str) -> Chosen:
+    """The fastest record for a device whose source this version reproduces; else the default configuration for the
+    device. Stale records and a default are named on stderr.
 
-    about: description of the device that ``measurer`` opened
+    about: description of the device
     """
     target = Target.parse(about["target"])
     for choice in choices(work, identity_of(work, about), log_for(work, log, about)):

@@ -60,7 +60,7 @@ def say(text: str) -> None:
 
 
 def clean(text: str, most: int = 400) -> str:
-    """A record's text as one terminal line: shortened, control characters escaped."""
+    """A record's text as one terminal line: cut to ``most`` characters with a final "…", control characters escaped."""
     return printable((text if len(text) <= most else f"{text[: most - 1]}…").replace("\n", "\\n"))
 
 
@@ -83,7 +83,9 @@ def _fitted(text: str, err: bool = False) -> str:
 
 
 def plainly(value: object) -> str:
-    """A value of a record as text without braces, quotes or None; "none" for an empty one, "not known" for None."""
+    """A value of a record as text without braces, quotes or None: "k v, k v" for a mapping, whose empty entries are
+    left out, "yes" or "no" for a bool, "none" for an empty collection, "not known" for None.
+    """
     if isinstance(value, Mapping):
         return ", ".join(f"{k} {plainly(v)}" for k, v in value.items() if v not in (None, [], {})) or "none"
     if isinstance(value, list | tuple | set):
@@ -107,7 +109,9 @@ def exit_code(error: TensorIRError) -> int:
 
 
 def words(error: TensorIRError) -> str:
-    """Text of an error: its first two problems and, if it is in the user's file, the line that caused it."""
+    """Text of an error: its first two problems, in ten lines at most, and, if it is in the user's file, the line that
+    caused it.
+    """
     lines = "\n".join(map(str, error.problems[:2])).splitlines()[:10]
     place = error.where
     ours = ("site-packages", "/bin/tensorir", "__main__.py", "<frozen", "<string>")
@@ -117,7 +121,9 @@ def words(error: TensorIRError) -> str:
 
 
 def process_start() -> float:
-    """Start time of this process on the clock ``time.monotonic``."""
+    """Start time of this process on the clock ``time.monotonic``; 0.2 s ago if the system does not tell, now if it is
+    older than 5 s (not a process of one command alone).
+    """
     now = time.monotonic()
     try:
         with open("/proc/self/stat", encoding="ascii", errors="replace") as file:

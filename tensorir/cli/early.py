@@ -10,7 +10,9 @@ _tune = Lazy("tensorir.cli.verb_tune", "run")
 
 
 def tune(device: str | None, dry_run: bool, **given: object) -> int:
-    """Run ``tensorir tune`` with the measuring process started before the slow imports; return the exit code."""
+    """Run ``tensorir tune``; return the exit code. The measuring process starts before the slow imports, except for
+    several devices and dry runs.
+    """
     began = process_start()
     if not dry_run and "," not in (device or ""):
         start_early("tensorir.api.worker")

@@ -15,7 +15,7 @@ from tensorir.ops.operators import FLAGS as OPERATOR_FLAGS
 from tensorir.ops.operators import OPERATORS
 
 COMMON_SHARE = 0.75
-"""Share of the operators from which on a flag's help does not say whose it is."""
+"""Share of all operators; the help of a flag that at least so many have does not name them."""
 
 
 class NameChoice(click.Choice[str]):
@@ -30,7 +30,7 @@ class NameChoice(click.Choice[str]):
 
 
 class Duration(click.ParamType[Any]):
-    """Type of an option that takes a time, as "90s", "5m", "1h", "250ms" or "12"; its value is in seconds."""
+    """Type of an option that takes a time > 0, as "90s", "5m", "1h", "250ms" or "12"; its value is in seconds."""
 
     name = "time"
 
@@ -42,7 +42,7 @@ class Duration(click.ParamType[Any]):
 
 
 class ElementType(click.ParamType[Any]):
-    """Type of an option that takes a dtype, as ``tir.placeholder`` does."""
+    """Type of an option that takes a dtype, as ``tir.placeholder`` does; its value is the dtype's name."""
 
     name = "dtype"
 

@@ -35,12 +35,15 @@ MAX_SHAPES_BYTES = 1 << 20  # of a file
 
 
 def workloads(op: str, shapes: Sequence[str], options: Options) -> list[Make]:
-    """Functions without parameters that make the workloads of OP and SHAPES: one, or all of a set (``--shapes``)."""
+    """Functions without parameters that make the workloads of OP and SHAPES: one, or all of a set (``--shapes``).
+
+    op: an operator, FILE.py:FUNCTION, or the id of a record in ``options["log"]``. Raises usage errors (``Stop``).
+    """
     return [make for make, _ in weighted(op, shapes, options)]
 
 
 def weighted(op: str, shapes: Sequence[str], options: Options) -> list[tuple[Make, float]]:
-    """[(function that makes a workload, its weight)]; the weight is 1 outside of sets (``--shapes``)."""
+    """[(function that makes a workload, its weight)] as ``workloads``; weights are 1 outside of sets (``--shapes``)."""
     if op in OPERATORS and options.get("shapes"):
         return _set(op, str(options["shapes"]), shapes, options)
     return [(make, 1.0) for make in _without_set(op, shapes, options)]
@@ -138,7 +141,9 @@ def _argument(text: str) -> tuple[str, Any]:
 
 
 def config_option(text: str | None) -> dict[str, Any] | None:
-    """Configuration from ``--config``: JSON, or ``k=v,k=v``; None for None."""
+    """Configuration from ``--config``: a JSON object, or ``k=v,k=v`` (values in JSON or text, without commas); None for
+    None. Raises a usage error for other texts.
+    """
     if text is None:
         return None
     if text.lstrip().startswith("{"):
@@ -158,9 +163,9 @@ def record_named(name: str, log: str) -> Record | None:
 
 def from_title(title: str, instead: str = "FILE.py:FUNCTION") -> Make:
     """Function that makes the workload of a title in a log, such as ``conv2d n=1 c=64 …``. Raises a usage error for
-    workloads that are no operators of this package.
+    workloads that are no operators of this package, and for parameters that the operator does not take.
 
-    instead: hint of this error
+    instead: hint of the first error
     """
     name, *pairs = title.split() or [""]
     if name not in OPERATORS:
@@ -196,9 +201,11 @@ def read_shapes(path: Path, op: str, read: Read, given: dict[str, object]) -> li
     """[(parameters, weight)] of the shapes in a file.
 
     Text: ``1x64x56x56 64x64x3x3 --pad 1 --weight 3``, one shape a line, comments after #. JSON: a list of objects such
-          as ``{"n": 1, "c": 64, …, "weight": 3}``. The command's options are defaults for each line.
+          as ``{"n": 1, "c": 64, …, "weight": 3}``. The weight is 1 where none is given.
 
-    read: function from shape texts and flags to parameters
+    read:  function from shape texts and flags to parameters
+    given: the command's options, defaults for each shape
+    Raises a usage error, with the line, for a file that is unreadable, malformed, empty, or larger than 1 MiB.
     """
     try:
         text = small_file(path, MAX_SHAPES_BYTES).decode("utf-8-sig")  # editors on Windows begin a text with a mark

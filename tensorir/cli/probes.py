@@ -22,7 +22,9 @@ from tensorir.tune.spec import RunSpec
 
 
 def find_devices() -> list[Finding]:
-    """One Finding per device, with the reason if it is unusable."""
+    """One Finding per device, with the reason if it is unusable: broken (False), or optional (None) for CUDA and C
+    devices that are unusable and for simulators.
+    """
     found = []
     for d in devices():
         if d.language in ("cuda", "c") and not d.usable:
@@ -85,7 +87,7 @@ def find_cache() -> list[Finding]:
 
 
 def find_pocl() -> list[Finding]:
-    """A Finding on damaged files in the compilation cache of PoCL, an OpenCL runtime."""
+    """A Finding on the compilation cache of PoCL, an OpenCL runtime: False for damaged files, None without files."""
     folder = pocl_cache()
     files = list(pocl_files(folder))
     if bad := [path for path, whole in files if not whole]:

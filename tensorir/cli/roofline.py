@@ -67,7 +67,8 @@ def known_peaks(device: Mapping[str, object]) -> Peaks | None:
 
 
 def measured_peaks(record: Record) -> Peaks | None:
-    """Peaks of a record's device, measured now (1 to 2 s) and cached; None if the device is absent.
+    """Peaks of a record's device, measured now (1 to 2 s) and cached; None if the device is absent, has another name,
+    driver or limits than the record's, or fails.
 
     Each rate is the larger of the measured and the cached one: other programs only ever slow kernels down.
     """
@@ -106,7 +107,7 @@ def _measured(device: Device) -> Peaks:
 
 
 def _fastest(call: Any) -> float:
-    """Seconds of one call: the minimum over calls repeated for ``LOOK_S`` seconds."""
+    """Seconds of one call of a bound launch: the minimum over slots repeated for ``LOOK_S`` seconds."""
     call.wait()
     began = time.perf_counter()
     call.wait()
@@ -179,7 +180,9 @@ class Above:
 
     @property
     def share(self) -> float | None:
-        """Fraction of the roof that the best kernel reaches; None if the reason in ``why`` forbids it."""
+        """Rate of the best kernel divided by the roof at its intensity, above 1 if it reads from caches; None if
+        ``why`` has a reason, or point or roof is unknown.
+        """
         if self.why or self.point is None or self.roof is None:
             return None
         return self.point.best / self.roof.at(self.point.intensity)[0]

@@ -47,7 +47,7 @@ def outcome_text(o: TuneOutcome) -> str:
 
 
 def config_text(config: Mapping[str, object]) -> str:
-    """Configuration as ``tile 8  vec True``."""
+    """Configuration as ``tile 8  vec True``; "(no knobs)" for an empty one."""
     return "  ".join(f"{k} {v}" for k, v in config.items()) or "(no knobs)"
 
 
@@ -99,8 +99,8 @@ def _kernels(found: SetOutcome) -> list[str]:
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:
-    """Text of ``rows`` in aligned columns, the first left-aligned; cells are wrapped to the terminal, or rows printed
-    as blocks if they do not fit.
+    """Text of ``rows`` (the first: headings) in aligned columns, the first column left-aligned, the others right;
+    titles of workloads are shortened. On a terminal too narrow cells are wrapped, or rows become blocks of lines.
     """
     rows = [[brief(cell) for cell in row] for row in rows]
     natural = [max(map(len, column)) for column in zip(*rows, strict=True)]

@@ -19,8 +19,8 @@ _MARKS = (
 
 
 def columns(err: bool = False) -> int:
-    """Width of the terminal at stdout (``err``: stderr) in characters, or ``COLUMNS``; 0, for unlimited, if it is
-    none.
+    """``COLUMNS`` of the environment, else the width in characters of the terminal at stdout (``err``: stderr), 20 at
+    least; 0, for unlimited, if that is no terminal or does not tell.
     """
     if (asked := os.environ.get("COLUMNS", "")).isdigit() and int(asked) > 0:
         return max(20, int(asked))

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 
 def brief(text: str) -> str:
-    """``text`` with each operator's title in it shortened: ``matmul m=8 n=8 k=8`` for ``… batch=1 ta=0 act=None``."""
+    """``text`` with each operator's title in it shortened by its default flags:
+    ``matmul m=8 n=8 k=8 batch=1 ta=0 act=None -> matmul m=8 n=8 k=8``.
+    """
     if "=" not in text:
         return text
     return _title().sub(lambda found: found[1] + _telling(found[1], found[2]), text)

@@ -27,7 +27,7 @@ def run(
 ) -> int:
     """Time the best recorded (or the default) kernel of OP against libraries, interleaved; return the exit code.
 
-    require: least ratio (library's time over ours) for a successful exit
+    require: least ratio (fastest library's time over ours); exit code 8 if a workload has less
     """
     parameters = split(given)
     rows = [_row(make(), device, log) for make in workloads(op, shape, {**parameters, "log": log})]
@@ -48,7 +48,7 @@ def run(
 def _row(work: Any, device: str | None, log: str) -> dict[str, Any]:
     with Measurer(work, device, RunSpec()) as measurer:
         about = measurer.open()
-        chosen = on_device(work, measurer, about, log)
+        chosen = on_device(work, about, log)
         answer = measurer.against(chosen.template, chosen.config)
     result, name = encode(answer.results[0]), {"round": secrets.token_hex(8)}
     against = [encode(peer) | name for peer in answer.against]

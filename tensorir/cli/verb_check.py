@@ -51,7 +51,7 @@ def run(
 
 def _on_device(work: Workload, device: str | None, log: str) -> dict[str, Any]:
     with Measurer(work, device, RunSpec()) as measurer:
-        chosen = on_device(work, measurer, measurer.open(), log)
+        chosen = on_device(work, measurer.open(), log)
         found = measurer.check(chosen.template, chosen.config)
     return {"workload": work.title, **chosen.json(), "ok": found.ok, "checks": encode(found)["checks"]}
 
@@ -59,11 +59,15 @@ def _on_device(work: Workload, device: str | None, log: str) -> dict[str, Any]:
 # tensorir check --emulate: the CUDA text of a kernel, run on the CPU.
 
 MOST_FLOPS = 5e8
-"""Of one run whose traffic is counted: some seconds."""
+"""Operations of the largest run whose memory traffic is counted: some seconds."""
 
 
 def emulated(work: Workload, target: str | None, log: str) -> dict[str, Any]:
-    """JSON result of emulating the chosen CUDA kernel at awkward shapes; memory costs are counted at its own shape."""
+    """JSON result of emulating the chosen CUDA kernel (``choice.offline``) at awkward shapes and, up to ``MOST_FLOPS``,
+    at its own, with the memory costs there ("traffic"; [] if wrong or larger).
+
+    target: None: "cuda"
+    """
     chosen = offline(work, target or "cuda", log, None, None)
     s = work.schedule(chosen.config, template=chosen.template, target=chosen.target)
     verdict = s.check(level="emulate")

@@ -8,7 +8,7 @@ from tensorir.runtime.device import devices
 
 
 def run(as_json: bool) -> int:
-    """Print the devices, each with the name to pass to --device; return the exit code."""
+    """Print the devices, each with the name to pass to --device; return the exit code, 3 if none is usable."""
     found = devices()
     if as_json:
         put_json({"schema": 1, "devices": [_json(d) for d in found]})

@@ -77,4 +77,5 @@ PROBES: dict[str, Callable[[], list[Finding]]] = {
     "pocl": Lazy("tensorir.cli.probes", "find_pocl"),
     "log": _log,
 }
-"""By the name of what cannot be found out; what they need of the package is imported where its failure is one."""
+"""{name of the finding if the probe itself fails: function that returns findings}; imported when called, so that a
+failed import is a finding too."""

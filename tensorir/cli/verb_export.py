@@ -38,7 +38,9 @@ from tensorir.tune.portfolio import REGRET
 def run(op: str, shape: tuple[str, ...], to: tuple[str, ...], name: str | None, arch: str | None, output: Path,
         target: str | None, untuned: bool, test: bool, regret: float | None, log: str, as_json: bool,
         **given: object) -> int:  # fmt: skip
-    """Export the best recorded kernel of OP to a folder, without tuning; return the exit code."""
+    """Export the best recorded kernel of OP to a folder, without tuning; return the exit code, 5 if ``test`` and the
+    folder's selftest.py fails.
+    """
     parameters = split(given)
     asked = list(destinations(",".join(to)))
     operator(name, output)

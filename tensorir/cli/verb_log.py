@@ -74,7 +74,7 @@ def best(workload: str | None, log: str, as_json: bool) -> int:
 
 
 def show(record: str, log: str, as_json: bool) -> int:
-    """Print the records whose id starts with RECORD; return the exit code."""
+    """Print the records whose id starts with RECORD, and the final measurements of those; return the exit code."""
     reader = LogReader(log)
     found = logs.show(reader, record)
     skipped(reader)

@@ -265,7 +265,9 @@ class ReplacementPlan:
 
 
 def load_model(path: Path) -> Any:
-    """The ONNX model in a file; raises ExportError if it is unreadable or the package onnx is missing."""
+    """The ONNX model in a file. Raises ExportError ``onnx.model`` if it is unreadable, damaged or without nodes,
+    ``onnx.missing`` without the package onnx.
+    """
     onnx = package("onnx")
     try:
         model = onnx.load(str(path))
@@ -302,8 +304,8 @@ def package(name: str) -> Any:
 def plan(graph: OnnxGraph, choose: Callable[[Workload], Chosen | None], default: bool = False) -> ReplacementPlan:
     """Plan the replacement of a graph's nodes: each gets the kernel on record that covers most nodes from it on.
 
-    choose:  function from a workload to its kernel on record, or None;  default: True: without a record, take the
-             default schedule
+    choose:  function from a workload to its kernel on record, or None
+    default: True: without a record, take the default schedule in C; False: leave the node, as ``onnx.not-tuned``
     """
     made = ReplacementPlan(graph)
     kernels: dict[str, NodeKernel] = {}
@@ -349,7 +351,11 @@ def write(made: ReplacementPlan, out: Path) -> dict[str, Any]:
     """Write the new model ``out`` and its kernel folder ``OUT.kernels``; return the folder's manifest.
 
     The folder holds, for each kernel, a folder as ``tensorir export --to c`` writes it, and one library with all
-    kernels. Nodes whose kernel cannot be lowered to C move from ``made.taken`` to ``made.left``.
+    kernels (only its sources without a C compiler). Nodes whose kernel cannot be lowered to C move from ``made.taken``
+    to ``made.left``; the model of ``made.graph`` is rewritten.
+
+    Raises ExportError ``onnx.exists`` for files that this command did not write, ``export.unwritable``,
+    ``export.library`` if compiling fails.
     """
     folder = out.with_suffix(".kernels")
     _need_ours(out, folder)
@@ -516,9 +522,11 @@ def _save(model: Any, out: Path) -> list[Path]:
 
 
 def compared(path: Path, out: Path, library: Path | None, seed: int = 0) -> dict[str, float]:
-    """{output name: largest difference, relative to the largest value} of two models on the same random inputs.
+    """{output name: ``apart`` of its values} for two models run by ONNX Runtime on the same random inputs.
 
-    library: custom operators that the model ``out`` calls
+    library: custom operators that the model ``out`` calls, None without any
+    Raises ExportError: ``onnx.model`` for a model that does not load or run, or has an output without finite values;
+    ``onnx.dtype``, ``onnx.missing``, ``export.library`` if the library is not there.
     """
     import numpy as np
 
@@ -567,9 +575,10 @@ def _comparable(a: Any) -> bool:
 
 
 def apart(a: Any, b: Any) -> float:
-    """Largest absolute difference of two results of ONNX Runtime, divided by the largest absolute value of ``a``.
+    """Largest absolute difference of two results of ONNX Runtime, divided by the largest finite absolute value of ``a``
+    (by 1 if that is 0); of lists and dicts the largest over their items.
 
-    Infinite for different types or shapes, or if just one of the results has a NaN or infinity somewhere.
+    Infinite for different types, shapes, keys or texts, or if just one of the results has a NaN or infinity somewhere.
     """
     import numpy as np
 

@@ -82,7 +82,8 @@ def _row(t: Tuned) -> dict[str, Any]:
 
 
 def page(log: str, found: Sequence[Tuned], skipped: str, measure: bool = True) -> str:
-    """Complete HTML text of the report.
+    """Complete HTML text of the report, 0.95 MB at most without the headings: on the first ``MAX_WORKLOADS`` results,
+    with fewer rows, dots and sources the more there are.
 
     skipped: ``LogReader.summary`` of lines left out;  measure: True: measure the peaks of devices that are here
     """
@@ -294,7 +295,7 @@ def _source(t: Tuned, work: Workload | None, room: _Room) -> str:
 
 
 def config_words(record: Record, most: int = MOST_CONFIG) -> str:
-    """Configuration as searchable words ``tile=8 vec=True``."""
+    """Configuration as searchable words ``tile=8 vec=True``, cut to ``most`` characters."""
     return figures.short(" ".join(f"{k}={figures.word(v)}" for k, v in record.config.items()), most)
 
 
@@ -434,7 +435,9 @@ def _search_fact(t: Tuned) -> str:
 
 
 def rooflines(found: Sequence[Tuned], above: Sequence[Above | None]) -> list[str]:
-    """HTML of roofline figures, one per device with a known position of a kernel."""
+    """HTML of roofline figures, one per device with a known position of a kernel; of several results also a table of
+    the points of each.
+    """
     out = []
     for device in dict.fromkeys(t.device for t in found):
         mine = [(t, a) for t, a in zip(found, above, strict=True) if t.device == device and a is not None and a.point]

@@ -27,8 +27,8 @@ from tensorir.tune.trial import Trial
 def run(
     record: str, workload: str | None, arg: tuple[str, ...], timeout: float, device: str | None, log: str, as_json: bool
 ) -> int:
-    """Schedule, check, compile, run and time the configuration of RECORD again, and print all results; return the exit
-    code.
+    """Schedule, check, compile, run and time the configuration of RECORD again, and print all results; nothing is
+    logged. Return the exit code: 0, 5 for a wrong result, 4 for other failures, 7 if the definition has changed.
     """
     found = record_named(record, log)
     if found is None:

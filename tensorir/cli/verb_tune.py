@@ -41,9 +41,10 @@ from tensorir.tune.spec import RunSpec
 def run(
     began: float, op: str, shape: tuple[str, ...], device: str | None, as_json: bool, dry_run: bool, **given: Any
 ) -> int:
-    """Search, and print the result; return the exit code.
+    """Search, and print the result; return the exit code. Without ``trials`` and ``budget`` it takes 60 s.
 
-    began: time at which the command started, on the clock of ``time.monotonic``
+    began:   time at which the command started, on the clock of ``time.monotonic``
+    dry_run: only print what would be searched
     """
     parameters = split(given)
     regret, folder = given.pop("regret"), given.pop("output")
@@ -122,7 +123,8 @@ def _spec(given: dict[str, Any], started: float, on_trial: Callable[[Any], objec
 
 
 def _code(outcomes: Sequence[TuneOutcome], again: Callable[[TuneOutcome, str], str]) -> int:
-    """Exit code for outcomes, after printing their errors.
+    """Exit code, after printing errors and reasons on stderr: of the first outcome that lost the device (6), has an
+    error (7) or was interrupted (130); else 4 if one has no valid configuration, else 0.
 
     again: function of an outcome and a trial that gives the command to repeat the trial
     """
@@ -260,7 +262,7 @@ class PlainSet(SetWatch):
 
 
 class LiveSet(SetWatch):
-    """Redraws a panel on the terminal after each trial; the panel is erased at the end."""
+    """Redraws a panel on the terminal four times a second; the panel is erased at the end."""
 
     def __init__(
         self, works: Sequence[Workload], weights: Sequence[float], budget_s: float | None, started: float
@@ -345,7 +347,7 @@ class Plain(Watch):
 
 
 class Live(Watch):
-    """Redraws a panel on the terminal after each trial; the panel is erased at the end."""
+    """Redraws a panel on the terminal four times a second; the panel is erased at the end."""
 
     def __init__(
         self, work: Workload, trials: int | None, budget_s: float | None, started: float, log: str = ""
@@ -419,7 +421,7 @@ def watch(
 ) -> closing[Watch]:
     """Progress display for the value of ``--progress``, as a context manager that closes it.
 
-    log: path of earlier results; "": none
+    mode: "live", "plain", "none" or "auto" (``mode_for``);  log: path of earlier results, "" for none
     """
     kinds: dict[str, type[Watch]] = {"live": Live, "plain": Plain, "none": Watch}
     return closing(kinds[mode_for(mode)](work, trials, budget_s, started, log))

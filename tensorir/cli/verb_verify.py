@@ -76,8 +76,8 @@ def verify(log: str, as_json: bool) -> int:
 
 
 class _Regenerate:
-    """Function from a record to the SHA-256 of the source that this version makes for it; None for workloads defined
-    outside of this package.
+    """Function from a record to the SHA-256 of the source that this version makes for it, "refused" if its template
+    fails; None for workloads defined outside of this package, other definitions, and templates that are gone. Cached.
     """
 
     def __init__(self) -> None:

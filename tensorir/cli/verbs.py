@@ -31,7 +31,7 @@ _SECTIONS = {
                "dry_run"),
     "Measuring": ("builders", "timeout", "compile_timeout", "no_wait", "require"),
 }  # fmt: skip
-"""Of the options of a verb that takes a workload; others are about the computation, or about its results."""
+"""{section of the help: its options} of a verb that takes a workload; others are under Computation or Results."""
 
 
 def _section(name: str) -> str:
@@ -100,7 +100,7 @@ _TUNE = Verb(
     option("--tuner", type=NameChoice(TUNERS), default="bayes", show_default=True),
     option("--template", multiple=True, metavar="NAME", help="Search this template only (see tensorir list OP)."),
     option("--restrict", multiple=True, metavar="EXPR", help="A condition on knobs, such as 'tile <= 8'."),
-    option("--builders", type=at_least(1), help="Candidates built at once on PoCL (default: a core each)."),
+    option("--builders", type=at_least(1), help="Candidates built at once on PoCL (default: at most 4, a core each)."),
     option("--timeout", type=Duration(), default="10s", show_default=True, help="For one launch."),
     option("--compile-timeout", type=Duration(), default="60s", show_default=True),
     LOG,

@@ -70,7 +70,9 @@ MAX_FOOTPRINTS = 2000
 
 
 def html_of(x: object) -> str:
-    """The HTML of a public object: no scripts, nothing from a network, readable in a saved file."""
+    """HTML text of a public object's card: no scripts, nothing from a network, readable in a saved file. A live cell
+    that shows ``x`` already is cleared.
+    """
     if live := sys.modules.get("tensorir.show.live"):
         live.give_way(x)
     return str(card_of(x))
@@ -499,7 +501,9 @@ def schedule_tree(s: BaseSchedule) -> Html:
 
 
 def origins(steps: Sequence[Step], loops: Iterable[str]) -> dict[str, str]:
-    """{loop: text of the original axis and the steps that made the loop, latest first}."""
+    """{loop: text, one line each: its original axes, then the steps that made the loop, latest first}. Of nested splits
+    and fuses ``MAX_SPLITS_TOLD`` levels.
+    """
     made = {name: step for step in steps for name in step.out}
 
     def lines(name: str, deep: int) -> list[str]:
@@ -523,7 +527,8 @@ def tree(
     new: Iterable[int] = (),
     told: Mapping[str, str] | None = None,
 ) -> Html:
-    """HTML of a loop tree's indented ``lines`` as nested folds.
+    """HTML of a loop tree's indented ``lines`` as nested folds, all open; from ``FOLDED_TREE_LINES`` lines on only the
+    first three levels.
 
     notes: {loop: text after its line};  new: numbers of lines to mark;  told: {loop: tooltip}
     """
@@ -558,8 +563,9 @@ def tree(
 
 
 def footprints(program: Tree) -> dict[str, str]:
-    """{loop: text of the boxes and bytes of each buffer from outside that one iteration touches}; {} if an extent is
-    not constant. In a very large program the last loops are missing.
+    """{loop: text "2 KiB: A[16, 32] …"}: total bytes, and each buffer's box, that one iteration touches of buffers that
+    are not local to it. {} if a loop's extent is not constant; after ``MAX_FOOTPRINTS`` pairs of a loop and a buffer
+    the remaining loops are left out.
     """
     index = index_of(program)
     if any(not isinstance(x.extent, Const) for x in index.loops.values()):

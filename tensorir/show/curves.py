@@ -38,7 +38,7 @@ class Scale:
 
     @classmethod
     def time(cls, label: str, low: float, high: float, logarithmic: bool = False) -> Scale:
-        """Axis for seconds, labelled in a suitable unit (s, ms, us, …)."""
+        """Axis for seconds (> 0), labelled in s, ms or µs."""
         typical = math.sqrt(low * high) if logarithmic else high / 2
         return cls(label, low, high, logarithmic, next((u for u in _UNITS if typical >= u[0]), _UNITS[-1]))
 
@@ -48,7 +48,7 @@ class Scale:
         return (f(min(max(value, self.low), self.high)) - f(self.low)) / (f(self.high) - f(self.low))
 
     def marks(self) -> list[tuple[float, str]]:
-        """[(value, label)] of the tick marks."""
+        """[(value, label)] of the tick marks, values in the data's unit, labels in the axis' unit."""
         if self.places:
             n = round(self.high - 0.5)
             step = max(1, math.ceil(n / 8))
@@ -99,7 +99,9 @@ class Axes:
 
 
 def marks(low: float, high: float, logarithmic: bool = False) -> list[float]:
-    """Round numbers between ``low`` and ``high``, three to seven if possible, for tick marks."""
+    """Round numbers between ``low`` and ``high`` for tick marks, three to seven if possible; on a log scale powers of
+    ten, or 1, 2, 5 (or 1, 3) times these.
+    """
     if logarithmic:
         first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
         for kinds in ((1, 2, 5), (1, 3), (1,)):
@@ -133,7 +135,7 @@ def dot(x: float, y: float, told: str = "", kind: str = "dot", mark: str = "") -
 
 
 def thin(n: int, most: int = MAX_DOTS) -> range:
-    """Evenly spaced indices below ``n``, about ``most`` of them."""
+    """Evenly spaced indices from 0 on, below ``n``, ``most`` (>= 1) of them at most."""
     return range(0, n, max(1, math.ceil(n / most)))
 
 
@@ -144,10 +146,11 @@ def best_so_far(
     other: tuple[str, float] | None = None,
     most: int = MAX_DOTS,
 ) -> Html:
-    """SVG plot of the best time after each trial, failed trials (None) as crosses; "" if no trial has a time.
+    """SVG plot of the best seconds after each trial (log scale; slow trials are drawn at the top), failed trials (None)
+    as crosses; "" if no trial has a time.
 
-    chosen: index of the configuration finally used;  told: function from an index to its tooltip
-    other:  (name, seconds) drawn as a line;  most: number of dots
+    chosen: index of the configuration finally used;  told: function from an index to its tooltip; None: no crosses
+    other:  (name, seconds) drawn as a line, unless it is far off (a factor of 3);  most: number of dots
     """
     seconds = [max(t, LEAST_S) if t else None for t in seconds]
     known = [t for t in seconds if t]
@@ -192,7 +195,9 @@ def _place(axes: Axes, n: int, t: float | None, told: Callable[[int], str] | Non
 
 
 def samples(seconds: Sequence[float], low_s: float, median_s: float, high_s: float) -> Html:
-    """SVG plot of timing samples in order of measurement, with their median and its interval, all in seconds."""
+    """SVG plot of timing samples (not empty; up to ``MAX_DOTS`` drawn) in order of measurement, with their median and
+    its 95 % interval, all in seconds.
+    """
     least, most = min(seconds), max(seconds)
     spare = 0.08 * (most - least) or 0.05 * most or 1e-9
     axes = Axes(Scale.count("sample", len(seconds)), Scale.time("time per call", least - spare, most + spare))

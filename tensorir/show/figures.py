@@ -35,7 +35,11 @@ class Point:
 
 @dataclass(frozen=True)
 class Roof:
-    """A device's peak rates in flop/s and bytes/s; ``said`` names their source."""
+    """A device's peak rates in flop/s and bytes/s.
+
+    said:     their source in words, drawn next to the numbers
+    measured: False for those of a data sheet, drawn dashed
+    """
 
     flops: float
     bytes_s: float
@@ -49,7 +53,9 @@ class Roof:
 
 
 def roofline(points: Sequence[Point], roof: Roof | None) -> Html:
-    """SVG roofline plot: flop/s over flops per byte, for each workload's best and default kernel."""
+    """SVG roofline plot: flop/s over flops per byte, both on log scales, for each workload's best and default kernel;
+    ``roof`` None: points without a roof. ``points`` must not be empty.
+    """
     rates = [r for p in points for r in (p.best, p.default) if r]
     left, right = min(p.intensity for p in points) / 4, max(p.intensity for p in points) * 4
     low, high = min(rates) / 3, max(rates) * 3
@@ -129,10 +135,12 @@ def importances(found: Sequence[Importance]) -> Html:
 def parallel(
     trials: Sequence[Record], places: Sequence[int], best: str, told: Callable[[int], str], most: int = MOST_LINES
 ) -> Html:
-    """SVG parallel coordinates: one line per configuration across its knobs, faster ones stronger, the best marked.
+    """SVG parallel coordinates: one line per configuration across its first ``MOST_KNOBS`` knobs, faster ones stronger,
+    the best marked.
 
     trials: valid ones;  places: their indices, for ``told``;  best: id of the trial to mark
-    told:   function from an index to its tooltip;  most: number of lines
+    told:   function from an index to its tooltip
+    most:   number of lines (>= 2): the fastest half, and others evenly spaced by rank
     """
     names = knobs(trials)[:MOST_KNOBS]
     values = [levels(trials, name) for name in names]
@@ -172,7 +180,7 @@ def _strong(rank: int, kept: Sequence[int]) -> str:
 
 
 def ratio_bar(ratio: Ratio) -> Html:
-    """SVG of a ratio with its interval on a small log axis around 1."""
+    """SVG of a ratio with its interval on a small log axis from 0.1 to 10, clamped to these ends."""
     scale = Scale("", 1 / RATIO_AXIS_END, RATIO_AXIS_END, logarithmic=True)
     width, height = 130, 16
 
@@ -198,6 +206,6 @@ def word(value: object) -> str:
 
 
 def short(text: str, most: int = LABEL_CHARACTERS) -> str:
-    """``text`` cut to ``most`` characters, control characters as escapes."""
+    """``text`` with control characters as escapes, cut to ``most`` characters with a final "…"."""
     text = printable(text)
     return text if len(text) <= most else text[: most - 1] + "…"

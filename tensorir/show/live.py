@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 EVERY_S = 0.5
 T = TypeVar("T")
 Put = Callable[[str, str], object]
-"""Puts HTML, and a line for where there is none, in place of what the cell showed before."""
+"""Function (html, text) that replaces the cell's content; the text is for front ends without HTML."""
 
 
 class Single:
@@ -154,7 +154,9 @@ class LiveCell:
 
 
 def watched(heard: Single | Several, spec: RunSpec, run: Callable[[RunSpec], T]) -> T:
-    """Return ``run(spec)``; in a notebook, a live cell shows the progress meanwhile, and at the end the result."""
+    """Return ``run(spec)``; in a notebook and with ``spec.live``, a live cell shows the progress meanwhile, renewed
+    every 0.5 s, and at the end the result.
+    """
     put = screen() if spec.live else None
     if put is None:
         return run(spec)

@@ -68,7 +68,7 @@ def joined(parts: Iterable[object], between: str = ", ") -> Html:
 
 
 def table(rows: Mapping[str, object]) -> Html:
-    """HTML table of (name, value) rows; rows with None or "" are left out."""
+    """HTML table of (name, value) rows; rows with None or "" are left out. "" if none are left."""
     kept = {name: v for name, v in rows.items() if v is not None and v != ""}
     cells = "".join(f"<tr><th>{html(name)}</th><td>{html(v)}</td></tr>" for name, v in kept.items())
     return Html(f"<table>{cells}</table>" if kept else "")
@@ -87,7 +87,7 @@ def grid(header: Sequence[str], rows: Iterable[Sequence[object]]) -> Html:
 
 
 def wide(body: Html) -> Html:
-    """HTML of a horizontally scrollable box around ``body``."""
+    """HTML of a horizontally scrollable box around ``body``; "" for an empty body."""
     return Html(f'<div class="tir-table">{body}</div>' if body else "")
 
 
@@ -138,14 +138,14 @@ def _coloured(text: str, pattern: re.Pattern[str]) -> Html:
 
 
 def changes(text: str) -> Html:
-    """HTML of a unified diff with added and removed lines coloured."""
+    """HTML of a unified diff with added, removed and @@ lines coloured; nameless ``---`` and ``+++`` are left out."""
     kinds = {"+": "add", "-": "gone", "@": "dim"}
     lines = [x for x in text.splitlines() if x.strip() not in ("---", "+++")]  # of files that have no names
     return joined((coloured(x, kinds[x[0]]) if x[:1] in kinds else x for x in lines), "\n")
 
 
 def size(nbytes: float) -> str:
-    """Text of a byte count: ``512 B``, ``32 KiB``, ``1.5 MiB``."""
+    """Text of a byte count to four digits, in B, KiB, MiB or GiB: ``512 B``, ``32 KiB``, ``1.5 MiB``."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if nbytes < 1024 or unit == "GiB":
             return f"{nbytes:.4g} {unit}"
