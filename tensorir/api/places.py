@@ -184,7 +184,11 @@ class DaskPlaces:
         self._asked, self._reached, self._live = 0.0, time.monotonic(), list[str]()
 
     def live(self) -> list[str]:
-        """Worker addresses as last known to the scheduler; [] if it is gone."""
+        """Sorted addresses of the usable workers; [] once the scheduler has been unreachable for ``GONE_S`` seconds.
+
+        Only those of the executor's ``workers=``, if given. Asks the scheduler every ``ASK_S`` seconds, up to
+        ``ANSWER_S`` each.
+        """
         if time.monotonic() - self._asked > ASK_S:
             try:
                 found = self._client.nthreads(callback_timeout=ANSWER_S)

@@ -200,8 +200,11 @@ class LeftRunning(Exception):  # an outcome of a measurement, not a failure of t
 
 @contextlib.contextmanager
 def undisturbed() -> Iterator[None]:
-    """Context manager around a user's template: restores working directory, environment, limits and timers; raises
-    LeftRunning.
+    """Context manager around a user's template: restores the process's state; raises LeftRunning for new threads or
+    processes that still run.
+
+    Restored: working directory, environment, umask, resource limits, CPU affinity, timers, output streams, trace and
+    profile functions, recursion limit, NumPy's error modes.
 
     A forked copy of this process (``os.fork``) that returns from the template is ended here, as both would answer the
     supervisor.

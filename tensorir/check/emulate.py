@@ -267,7 +267,7 @@ class _Run(SharedArrays):
         return self.library.told
 
     def all(self, seed: int, eager: bool, limit_s: float) -> dict[str, list[str]]:
-        """Run all kernels; return the emulator's output lines by their first word ("problem", "unwritten", "site")."""
+        """Run all kernels; the emulator's lines by first word, without it: "problem", "unwritten", "site", "told"."""
         words: list[object] = ["memory", self.file, self.size]
         words += ["all", self.granule, self.library.own, int(eager), seed, int(self.library.placed)]
         for p in self.source.params:
@@ -618,7 +618,7 @@ def check_kernel(k: KernelLaunch, text: str) -> None:
 
 def does_not_fit(k: KernelLaunch, told: Told) -> Problem | None:
     """Problem ``emulate.threads`` or ``emulate.shared`` if the launch has more threads or less shared memory than the
-    text declares, as after an edit, or that declares over ``DECLARED_SHARED`` bytes statically; else None.
+    text declares, as after an edit, or the text declares over ``DECLARED_SHARED`` bytes statically; else None.
     """
     threads, takes = k.block[0] * k.block[1] * k.block[2], told.at_launch + told.declared
     if told.threads and told.threads < threads:

@@ -162,8 +162,9 @@ def record_named(name: str, log: str) -> Record | None:
 
 
 def from_title(title: str, instead: str = "FILE.py:FUNCTION") -> Make:
-    """Function that makes the workload of a title in a log, such as ``conv2d n=1 c=64 …``. Raises a usage error for
-    workloads that are no operators of this package, and for parameters that the operator does not take.
+    """Function without arguments that makes the workload of a log's title, such as ``conv2d n=1 c=64 …``.
+
+    Raises a usage error for operators of others and for unknown or missing parameters; wrong values raise in its call.
 
     instead: hint of the first error
     """

@@ -1,4 +1,4 @@
-"""tensorir cache: compiled kernels, and their export with a tuning log to another machine of the same device.
+"""tensorir cache export, import: packs of a tuning log and its compiled kernels, for machines of the same device.
 
 A pack contains records (data) and machine code. Machine code is trusted: the author of such a file can run anything in
 a process that loads its kernels, whatever the digests. No imported kernel is used before it was compared with the

@@ -269,8 +269,9 @@ def _notes(t: Tuned) -> str:
 
 
 def _source(t: Tuned, work: Workload | None, room: _Room) -> str:
-    """HTML of the best configuration's kernel text, or of the reason why this version cannot make it; "" without a best
-    one.
+    """HTML of the best configuration's kernel text, or of the reason for its absence; "" without a best configuration.
+
+    A text over ``room.sources`` characters is replaced by the command that shows it; else its length is subtracted.
     """
     if t.best is None:
         return ""

@@ -374,8 +374,9 @@ def _exactly(p: Param, at: int, wanted: Sequence[NDArray[Any]], count: str) -> t
 
 
 def digest(want: np.ndarray) -> int:
-    """64-bit checksum of an array: the sum of its elements' bits times distinct odd numbers; any single difference
-    changes it.
+    """64-bit checksum of an array: the sum of its elements' bits times distinct odd numbers, modulo 2**64.
+
+    A change of one element changes it, except between 0.0 and -0.0, as in the generated C.
     """
     plain = np.ascontiguousarray(want).reshape(-1)
     if plain.dtype.kind == "f" or plain.dtype.kind == "V":

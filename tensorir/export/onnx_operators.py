@@ -57,7 +57,7 @@ class OnnxOperator:
 
     @property
     def open(self) -> list[str]:
-        """Extents in shapes and index limits that depend on dims, in the order of ``NAME_extents``."""
+        """Distinct texts (``"n + 1"``) of the extents and index limits with dims, in the order of ``NAME_extents``."""
         shapes = [p["shape"] for p in (*self.inputs, *self.outputs)]
         return open_extents([*shapes, [g["limit"] for g in self.gathers]])
 

@@ -1,4 +1,4 @@
-"""Validates export options: destinations, operator name, languages, folder."""
+"""Export options: validated destinations, operator names and folders; the program lowered for each wanted language."""
 
 from __future__ import annotations
 

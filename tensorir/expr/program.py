@@ -341,8 +341,9 @@ def _axis_labels(iters: Sequence[Iter]) -> list[str]:
 
 
 def _alike(a: Reduce, b: Reduce) -> bool:
-    """True if two reductions have equal combiners and terms, so that they differ at most in the component of the state
-    that they return.
+    """True if two reductions share one combiner object and have structurally equal terms, thus one state to compute.
+
+    Equal combiners made by separate calls count as different.
     """
     return a.combiner is b.combiner and all(same(x, y) for x, y in zip(a.values, b.values, strict=True))
 

@@ -36,8 +36,8 @@ def scalar(number: int, dtype: str, turn: int = 0, bits: int = 0) -> int:
 
 
 def table(rng: np.random.Generator, shape: tuple[int, ...], limit: int, beyond: bool, turn: int = 0) -> np.ndarray:
-    """Index table in random order, with values from 0 to ``limit - 1``: every index if there is space, else extremes
-    and others.
+    """Int64 index table in random order, values from 0 to ``limit - 1``: every index if it has space for all, else
+    extremes and some others. Above a limit of 4096 extremes and random indices, whatever the space.
 
     beyond: True to include -1 and ``limit``, for programs that define their effect
     turn:   run number; without space for all indices, runs cycle through them

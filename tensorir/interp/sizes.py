@@ -53,9 +53,10 @@ def tensors_read(e: Expr) -> set[Tensor]:
 
 
 def _stays_wide(body: Expr, last: bool) -> bool:
-    """True if types narrower than float32 occur only in inputs and in results as they are stored.
+    """True if floats narrower than float32 occur only in inputs and in the stored final result; integers are not
+    examined.
 
-    last: True if ``body`` defines a final output
+    last: True if ``body`` defines a final output; a reduction in a narrow float is refused there too
     """
     inner: list[Expr] = [
         n for kind in (Binary, Call, Cast, Reduce, Select, Unary) for n in find(body, kind) if DTYPES[n.dtype].widened

@@ -1,4 +1,4 @@
-"""Structural equality of expressions (``==`` builds a comparison instead)."""
+"""Comparison of expressions by structure, up to renaming, or by identity (``==`` builds an expression instead)."""
 
 from __future__ import annotations
 

@@ -221,7 +221,10 @@ class _Split:
         return replace(body, {walk: fewer})
 
     def _tile(self) -> Loop | None:
-        """The loop whose iterations the ping-pong sets share; None for a single tile."""
+        """Loop around the pipeline with several iterations, shared by the ping-pong sets; None for a single tile.
+
+        The outermost one for a single set; raises ``lower.roles`` if several sets have more than one.
+        """
         walked = [x for x in self.around if as_int(x.extent) > 1]
         if len(walked) > 1 and self.turns > 1:
             names = " and ".join(x.var.name for x in walked)

@@ -112,7 +112,7 @@ class PackedLog:
                 raise BadRecord("it has more or fewer members than it says")
 
     def names(self, folder: str) -> list[str]:
-        """Names of members below ``folder``, "log" or "cache"."""
+        """Full names (``"log/…"``) of the members below ``folder``, "log" or "cache", as ``read`` takes them."""
         return [n for n in self._listed if n.startswith(f"{folder}/")]
 
     def read(self, name: str) -> bytes:

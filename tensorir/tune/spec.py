@@ -127,7 +127,7 @@ class RunSpec:
         Raises DeclarationError ``tune.option`` for an argument that does not exist.
         """
         known = {f.name for f in fields(cls)} - {"budget_s"} | {"budget"}
-        for name in given.keys() - known:
+        for name in sorted(given.keys() - known):
             remedy = habit("tune()", name) or near(name, known)
             raise refuse(
                 DeclarationError, "tune.option", f"tune has no option {name!r}", hint=remedy or ", ".join(sorted(known))

@@ -141,6 +141,7 @@ class LogWriter:
         with contextlib.suppress(OSError):
             if self._mine and os.fstat(fd).st_size == 0 and os.getpid() == self._pid:
                 self.path.unlink()
+        with contextlib.suppress(OSError):
             os.close(fd)
 
 

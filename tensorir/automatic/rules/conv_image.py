@@ -1,4 +1,4 @@
-"""Convolutions and their image gradients on tensor cores: implicit GEMM over images (CUDA, sm_80 on).
+"""``ImageTile``, an engine of ``tile_gpu``: convolutions and their image gradients on tensor cores (CUDA, sm_80 on).
 
 Sixteen adjacent pixels of a row are the rows of an instruction's operand: with channels last, each is a run of channels
 in shared memory, at an offset given by the tap. The image is staged once with its halo and read for every tap, without

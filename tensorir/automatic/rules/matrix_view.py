@@ -322,7 +322,7 @@ def multiplies(total: Nest) -> bool:
 
 
 def _plain(load: Load, total: Nest) -> bool:
-    """True if no index of ``load`` mixes a reduction axis with others."""
+    """True if each index of ``load`` with a reduction axis is that axis alone: ``k``, not ``2*k`` or ``k + i``."""
     reduced = {it.var for it in total.reduced}
     return all(isinstance(i, Var) for i in load.index if uses(i, reduced))
 

@@ -143,7 +143,12 @@ class Walk:
         return -(-self._extent(axis) // self.sizes.get(axis, 1))
 
     def _tiled(self, s: BaseSchedule, axis: int, loop: str, extent: int, level: list[str]) -> None:
-        """Split an axis into tiles and append the tile loop to ``level``."""
+        """Split ``loop`` into tiles of ``axis``: the loop over tiles is appended to ``level``, the one within goes to
+        ``rows``.
+
+        Tiles of size 1 are not split, except along the lane axis. With the axis's whole ``extent``, cuts at borders are
+        recorded.
+        """
         size, tiles = self.sizes.get(axis, 1), loop
         if axis == self.lane:
             tiles, self.rows[axis] = s.split(loop, [None, size], tail="shift")

@@ -134,9 +134,9 @@ def _in_groups(index: Expr, nest: Nest) -> bool:
 
 
 def _nearest(graph: Graph, places: dict[Nest, Places]) -> set[Place | None] | None:
-    """Row axes, with group sizes, of the nearest reduction upstream of the stages in ``places``; None without one.
+    """{(row axis, group size)} of the nearest reduction upstream of the stages in ``places``; None without a reduction.
 
-    Enters the visited stages in ``places``.
+    Axes within a row are omitted. Visited stages are entered in ``places``.
     """
     for nest in _upstream(graph, places):
         if nest.kind == "reduce":

@@ -121,7 +121,10 @@ class RowLanesPart(AcrossPart):
         return min(16, 2 * vector_lanes(self.target, self.bits))
 
     def _seconds(self, c: Config) -> float:
-        """Modelled seconds: bytes over bandwidth, slower for short contiguous runs, plus partial sums."""
+        """Modelled seconds of a configuration: arithmetic overlapped with memory traffic, plus launch and joining.
+
+        Traffic counts partial sums and is slower for short contiguous runs.
+        """
         pieces = int(c["pieces"])
         columns = min(int(c["columns"]), self.width) if pieces == 1 else self.width
         blocks = self.rows // self.width * -(-self.width // columns) * pieces

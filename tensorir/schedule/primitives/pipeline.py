@@ -147,7 +147,11 @@ def _with_roles(program: Program, loop: Loop, depth: int, roles: Mapping[str, in
 
 
 def _tiles_are_own(program: Program, around: Loop, turns: int) -> None:
-    """Raise ScheduleError for iterations that depend on others, or whose registers a later stage reads."""
+    """Raise ScheduleError ``pipeline.turns`` if iterations of ``around`` reduce together, or stages outside it read
+    their registers or shared memory.
+
+    turns: number of sets of warpgroups, for the message
+    """
     inside = find(around, Stage)
     made = {b for s in inside for b in writes(s.body) if b.scope is not Scope.GLOBAL}
     wanted = [s.name for s in find(program.body, Stage) if s not in inside and made & set(reads(s))]

@@ -182,6 +182,8 @@ def _within(index: Index, stage: Stage, top: Stmt, loop: Loop, boxes: list[Side]
 def reverse_compute_at(self: S, stage: Name, producer: Name, axis: Name | None = None) -> S:
     """Move a consumer after its producer inside a loop: each iteration consumes the tile just made.
 
+    axis: the producer's loop; None: ``producer`` is the loop's full name, such as "C.i"
+
     The consumer must read it element by element and reduce nothing; the tile must be complete, so the loop is outside
     all reduction loops of the producer. Raises ScheduleError, codes of ``reverse-compute-at``.
     """

@@ -181,7 +181,9 @@ class _Through:
         return any(b is self.buffer or self.maker(b) is not None for b in reads(stage.body))
 
     def stages(self) -> tuple[Stage, ...]:
-        """Stages between m and the targets, in order."""
+        """Elementwise stages between m and the targets, in program order: those that ``value`` and ``maker`` found so
+        far.
+        """
         found = [s for s in self.between.values() if s is not None]
         return tuple(s for s in find(self.index.program.body, Stage) if s in found)
 

@@ -160,8 +160,9 @@ def _need_source(index: Index, buffer: Buffer, at: Loop | None, kind: Scope) -> 
 
 
 def _copy_nest(index: Index, buffer: Buffer, copy: Buffer, at: Loop | None, deal: Kind) -> Stmt:
-    """Loop nest that fills ``copy`` with the elements of ``buffer`` read in one iteration of ``at``; all elements for
-    None.
+    """Loop nest that copies to ``copy`` the box of ``buffer`` read in one iteration of ``at``; all of it for None.
+
+    Zeros, or False, past the extents of ``buffer``. deal: kind of the loops
     """
     shape = most_of(copy)
     sides = [Side(Linear({}, 0), n) for n in shape]
