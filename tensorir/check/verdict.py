@@ -96,7 +96,8 @@ NO_FAULTS = "no race, no uninitialised read, no access out of bounds"
 
 def check(s: Any, level: str = "fast", shapes: object = None, seed: int = 0, limit_s: float | None = None) -> Verdict:
     """Return a Verdict, true if the schedule ``s`` (``api.Schedule``) computes its declarations; see
-    ``Schedule.check``. ``"device"`` ignores ``shapes``. Errors of lowering and compilation are problems of the Verdict.
+    ``Schedule.check``. ``"device"`` ignores ``shapes``. Errors of lowering and compilation are problems of the Verdict,
+    but for ``emulate.compile`` (CompileError), of the C++ compiler of ``"emulate"``.
 
     Raises CheckError ``check.level`` for a level outside ``LEVELS``, ``check.edited-text`` for ``"fast"`` on edited
     text, ``check.unknown-axis`` for an axis name in ``shapes`` that ``s`` lacks.
@@ -217,8 +218,10 @@ def _on_device_at_dims(s: Any, seed: int, device: object, limit_s: float | None)
         run = TextRun(random_arguments(at.outputs, seed + n, conditions=_conditions(s)))
         try:
             source, got, problems = s._run_guarded(run.arrays, device, limit_s)
-        except TensorIRError as e:
+        except LaunchError as e:
             return Verdict(e.problems, tuple(shown), "on the device")
+        except TensorIRError as e:
+            return Verdict(e.problems, (), "not built")
         if problems:
             return Verdict(tuple(problems), tuple(shown), "on the device")
         found = _compared(at, source, run, results_of(got))
@@ -252,7 +255,14 @@ def emulated(s: Any, shapes: object, seed: int, limit_s: float | None = None) ->
     emitted = s.emitted("cuda" if s.target.language != "cuda" else None).text if alone else ""
     beside = alone and s.inexact_by is None and emitted != s.source("cuda")
     shown, undetermined = list[str](), False
-    for n, (one, source, module) in enumerate(_on_shapes(s, shapes, target)):
+    built = _on_shapes(s, shapes, target)
+    for n in range(EMULATED_SHAPES):
+        try:
+            if (made := next(built, None)) is None:
+                break
+        except (LoweringError, CompileError) as e:
+            return Verdict(e.problems, tuple(shown), "not built")
+        one, source, module = made
         shown.append(label(one.began_with))
         if told := undefined(source.text, target):
             return Verdict(told, tuple(shown), "CUDA text, read")

@@ -164,7 +164,8 @@ def record_named(name: str, log: str) -> Record | None:
 def from_title(title: str, instead: str = "FILE.py:FUNCTION") -> Make:
     """Function without arguments that makes the workload of a log's title, such as ``conv2d n=1 c=64 …``.
 
-    Raises a usage error for operators of others and for unknown or missing parameters; wrong values raise in its call.
+    Raises a usage error for operators of others, unknown or missing parameters, and text in place of a number; other
+    wrong values raise in its call.
 
     instead: hint of the first error
     """

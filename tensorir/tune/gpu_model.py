@@ -38,7 +38,7 @@ BARRIER_CYCLES, ARRIVE_CYCLES = 22.0, 2.1
 """Cycles of a block's barrier, and more for each warp of the block (near those of arXiv 2004.05371, V100)."""
 LOOP_INSTRUCTIONS, COPY_SLOTS = 16.0, 18.0
 """Instructions per warp and step for counters, waits and branches; and per 16-byte copy, with its addresses and bounds
-(our mma.sync kernels: 437 in addition to the products and reads of a step with 24 copies, gpu_offline.md)."""
+(our mma.sync kernels: 437 in addition to the products and reads of a step with 24 copies)."""
 ADDRESS_CYCLES = 2.0
 """Cycles per instruction of those in a warp that is alone: a scheduler has 16 integer lanes (programming guide)."""
 BLOCK_START = 500.0

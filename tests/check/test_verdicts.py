@@ -244,3 +244,10 @@ def test_of_the_shapes_on_a_device_the_worst_tells_the_error(monkeypatch):
     s.split("y.i", [None, 4])
     verdict = s.check("device")
     assert verdict and len(verdict.shapes) > 2 and verdict.max_error == 3e-7
+
+
+def test_a_dim_that_no_argument_tells_is_a_problem_of_the_emulated_text():
+    X, n = tir.placeholder((4,), name="X"), tir.dim("n", low=1, high=100)
+    s = tir.Schedule(tir.compute((n,), lambda i: X[0] * 2, name="y"), target="cuda")
+    verdict = s.check("emulate")
+    assert s.check() and not verdict and verdict.problems[0].code == "dim.untold"
