@@ -17,7 +17,7 @@ from tensorir.expr import reducers
 from tensorir.expr.compute import compute, reduce_axis
 from tensorir.expr.tensor import Tensor
 from tensorir.ir.build import cast, no_constant
-from tensorir.ir.dims import same_extent
+from tensorir.ir.dims import dims_in, same_extent
 from tensorir.ir.dtypes import DTYPES, dtype_of, is_float
 from tensorir.ir.elements import ELEMENTS, element
 from tensorir.ir.operators import no_function, too_many
@@ -174,6 +174,8 @@ def reshape(t: Tensor, *shape: object) -> Tensor:
     DeclarationError: ``declare.reshape``, ``dim.constant`` if the shape of ``t`` depends on dims.
     """
     given = shape[0] if len(shape) == 1 and isinstance(shape[0], list | tuple) else shape
+    if dims := dims_in(*given, *t.shape):
+        raise no_constant(dims[0])
     sides = [need_int("an extent", n, -1) for n in given]
     known = math.prod(n for n in sides if n >= 0)
     if sides.count(-1) == 1 and known and t.size % known == 0:
@@ -198,20 +200,23 @@ def reshape(t: Tensor, *shape: object) -> Tensor:
 
 
 def squeeze(t: Tensor, axis: object = None) -> Tensor:
-    """``t`` without the dimensions ``axis``, which must have extent 1; None: without all of extent 1. Raises as
-    ``reshape`` does: shapes must be constant.
+    """``t`` without the dimensions ``axis``, which must have extent 1; None: without all of extent 1. Raises
+    DeclarationError ``declare.reshape``.
     """
     gone = {d for d in range(t.ndim) if same_extent(t.shape[d], 1)} if axis is None else set(_axes(t, axis))
     if not all(same_extent(t.shape[d], 1) for d in gone):
         message = f"axis={shown(axis)} of {t.name} {t.shape} is not of extent 1"
         raise refuse(DeclarationError, "declare.reshape", message, hint=f"{t.name}.squeeze()")
-    return reshape(t, tuple(n for d, n in enumerate(t.shape) if d not in gone))
+    kept = [d for d in range(t.ndim) if d not in gone]
+    places = {d: n for n, d in enumerate(kept)}
+    return view(t, [t.shape[d] for d in kept], lambda *i: [i[places[d]] if d in places else 0 for d in range(t.ndim)],
+                f"{t.name}_shaped")  # fmt: skip
 
 
 def expand_dims(t: Tensor, axis: object) -> Tensor:
-    """``t`` with a new dimension of extent 1 at position ``axis`` of the result; the shape must be constant."""
+    """``t`` with a new dimension of extent 1 at position ``axis`` of the result."""
     at = need_int("axis", axis, -t.ndim - 1, t.ndim) % (t.ndim + 1)
-    return reshape(t, (*t.shape[:at], 1, *t.shape[at:]))
+    return view(t, [*t.shape[:at], 1, *t.shape[at:]], lambda *i: [*i[:at], *i[at + 1 :]], f"{t.name}_shaped")
 
 
 def swapaxes(t: Tensor, axis1: object, axis2: object) -> Tensor:

@@ -247,3 +247,21 @@ def test_numpys_and_pythons_own_uses_of_a_tensor_are_answered():
     with pytest.raises(tir.DeclarationError) as caught:
         A[0, 0] = 1
     assert caught.value.code == "declare.assigned"
+
+
+def test_dimensions_of_extent_1_come_and_go_beside_symbolic_ones():
+    n = tir.dim("n", low=1, high=40)
+    X = tir.placeholder((1, n, 3), name="X")
+    x = np.arange(21, dtype=np.float32).reshape(1, 7, 3)
+    for y, want in (
+        (X.squeeze(), x[0]),
+        (np.squeeze(X, 0), x[0]),
+        (np.expand_dims(X, 2), x[:, :, None]),
+        (np.expand_dims(X, -1), x[..., None]),
+    ):
+        s = tir.Schedule(y)
+        assert s.check() and np.array_equal(s.build()(x), want)
+    for call in (lambda: X.reshape(3, -1), lambda: X.reshape(n, 3), X.ravel):
+        with pytest.raises(tir.DeclarationError) as e:
+            call()
+        assert e.value.code == "dim.constant"
