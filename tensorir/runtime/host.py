@@ -67,8 +67,7 @@ def _quota() -> float | None:
 
 
 def name_processor(device: Any) -> None:
-    """Overwrite the name "generic" of a PoCL device's processor with one known to its compiler (znver3, haswell,
-    x86-64), in this process's memory, for a machine younger than its LLVM; no effect on other devices.
+    """Give PoCL a processor known to its compiler, for a machine younger than its LLVM.
 
     LLVM 14 calls AMD's since Zen 5 "generic", and Clang refuses that. PoCL keeps it after the triple in the device.
     """
