@@ -27,7 +27,7 @@ nb_execution_in_temp = True
 nb_execution_timeout = 240
 nb_execution_raise_on_error = True
 nb_merge_streams = True
-os.environ.setdefault("MPLBACKEND", "Agg")
+os.environ.pop("MPLBACKEND", None)  # a kernel shows figures in its page unless told otherwise
 # pages show what is in examples/ by running it
 _path = [str(HERE.parent / "examples"), os.environ.get("PYTHONPATH", "")]
 os.environ["PYTHONPATH"] = os.pathsep.join(p for p in _path if p)
