@@ -539,3 +539,12 @@ def test_interval_of_the_median():
         low, high = interval([rng.gauss(0, 1) for _ in range(15)], 0.0)
         inside += low < 0 < high
     assert inside > 360
+
+
+def test_a_writer_whose_segment_is_gone_closes_its_file(tmp_path):
+    writer = LogWriter(tmp_path, "w")
+    writer.path.unlink()
+    opened = writer._fd
+    writer.close()
+    with pytest.raises(OSError):
+        os.fstat(opened)

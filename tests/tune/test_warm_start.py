@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
+import pytest
 from records import ok
 from searching import search
 
 from tensorir.api.neighbours import START_SHAPES, near_records
+from tensorir.tune import selection
 from tensorir.tune.log import LogWriter, RunIdentity
 from tensorir.tune.record import Record
 from tensorir.tune.space import Space
@@ -108,3 +112,12 @@ def test_the_nearest_shapes_are_read_and_no_others(tmp_path) -> None:
     assert [(r.workload, r.config["x"]) for r in found] == [("own n=9", 1), ("own n=10", 1), ("own n=12", 1)]
     assert len(found) == START_SHAPES
     assert near_records(ME, str(tmp_path / "nothing")) == []
+
+
+@pytest.mark.parametrize("many", [3, 10, 11, 14, 15, 19, 40])
+def test_a_run_lends_no_more_trials_than_its_share(monkeypatch, many):
+    monkeypatch.setattr(selection, "MAX_START_RECORDS", 10)
+    columns = {"final": np.zeros(many), "group": np.zeros(many, int), "steady": np.arange(many)[::-1]}
+    taken = selection.sample(SimpleNamespace(columns=columns), np.ones(many, bool))
+    assert min(many, 6) <= len(taken) <= 10
+    assert {*range(many)[-5:]} <= {*taken.tolist()}, "the fastest"
