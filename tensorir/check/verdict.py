@@ -185,50 +185,60 @@ def on_device(s: Any, seed: int = 0, device: object = None, limit_s: float | Non
     """
     if dims_of(s.outputs):
         return _on_device_at_dims(s, seed, device, limit_s)
-    run, verdict = TextRun(arguments_for(s, seed)), Verdict((), (), "not run")
-    for turn in range(2):
-        try:
-            source, got, problems = s._run_guarded(run.arrays, device, limit_s)
-        except LaunchError as e:
-            return Verdict(e.problems, (label(s.began_with),), "on the device")
-        except TensorIRError as e:
-            return Verdict(e.problems, (), "not built")
-        if problems:
-            return Verdict(tuple(problems), (label(s.began_with),), "on the device")
-        if any(kind in name for name in source.instructions for kind in ("e4m3", "e5m2")):
-            run = replace(run, exact=False)  # Hopper keeps some 14 bits of sums of these
-        found = _compared(s, source, run, results_of(got))
-        verdict = found if not turn or not found or found.max_error > verdict.max_error else verdict
-        if not found:
+    run, runs, shown = TextRun(arguments_for(s, seed)), list[Verdict](), (label(s.began_with),)
+    for _ in range(2):
+        found, source = _run_on_device(s, s, run, shown, device, limit_s)
+        runs.append(found)
+        if source is None or not found:
             break
         run = short(s.outputs, source, _conditions(s), seed + 1)
-    return replace(verdict, shapes=(label(s.began_with),), kind=verdict.kind + (untested(s) if verdict else ""))
+    return _worst(s, runs)
 
 
 def _on_device_at_dims(s: Any, seed: int, device: object, limit_s: float | None) -> Verdict:
     """Verdict on runs of ``s`` on a device at several values of its symbolic dims, compared with the declarations;
-    stops at the first problem. ``max_error`` is the largest of all runs.
+    stops at the first problem.
     """
-    verdict, shown = Verdict((), (), "not run"), list[str]()
+    runs, shown = list[Verdict](), list[str]()
     for n, extents in enumerate(awkward_shapes(s)):
         at = schedule_at(s, dim_values(s.began_with, extents))
         if label(at.outputs) in shown:
             continue
         shown.append(label(at.outputs))
         run = TextRun(random_arguments(at.outputs, seed + n, conditions=_conditions(s)))
-        try:
-            source, got, problems = s._run_guarded(run.arrays, device, limit_s)
-        except LaunchError as e:
-            return Verdict(e.problems, tuple(shown), "on the device")
-        except TensorIRError as e:
-            return Verdict(e.problems, (), "not built")
-        if problems:
-            return Verdict(tuple(problems), tuple(shown), "on the device")
-        found = _compared(at, source, run, results_of(got))
-        verdict = found if not shown[1:] or not found or found.max_error > verdict.max_error else verdict
-        if not found:
+        runs.append(_run_on_device(s, at, run, tuple(shown), device, limit_s)[0])
+        if not runs[-1]:
             break
-    return replace(verdict, shapes=tuple(shown), kind=verdict.kind + (untested(s) if verdict else ""))
+    return _worst(s, runs)
+
+
+def _run_on_device(
+    s: Any, at: Any, run: TextRun, shown: tuple[str, ...], device: object, limit_s: float | None
+) -> tuple[Verdict, Source | None]:
+    """(verdict on one run of ``s`` on a device, compared with the declarations of ``at``; its text, None if it did not
+    run to its end).
+    """
+    try:
+        source, got, problems = s._run_guarded(run.arrays, device, limit_s)
+    except LaunchError as e:
+        return Verdict(e.problems, shown, "on the device"), None
+    except TensorIRError as e:
+        return Verdict(e.problems, (), "not built"), None
+    if problems:
+        return Verdict(tuple(problems), shown, "on the device"), None
+    if any(kind in name for name in source.instructions for kind in ("e4m3", "e5m2")):
+        run = replace(run, exact=False)  # Hopper keeps some 14 bits of sums of these
+    return replace(_compared(at, source, run, results_of(got)), shapes=shown), source
+
+
+def _worst(s: Judged, runs: Sequence[Verdict]) -> Verdict:
+    """The last of ``runs`` if it has problems, else the one of the largest error, with the shapes of all and
+    ``untested`` properties.
+    """
+    if not runs[-1]:
+        return runs[-1]
+    found = max(runs, key=lambda v: v.max_error)
+    return replace(found, shapes=runs[-1].shapes, kind=found.kind + untested(s))
 
 
 def arguments_for(s: BaseSchedule, seed: int = 0) -> list[np.ndarray]:
