@@ -1,4 +1,4 @@
-"""Finds loads and other expressions together with the conditions under which they are evaluated."""
+"""Loads and other expressions with the conditions of their evaluation."""
 
 from __future__ import annotations
 
@@ -15,18 +15,16 @@ E = TypeVar("E", bound=Expr)
 
 
 def conditional_loads(root: Node, given: Conditions = ()) -> Iterator[tuple[Load, Conditions]]:
-    """Yield (load, conditions) for every load under ``root``: conditions that hold wherever it is evaluated, ``given``
-    among them.
-    """
+    """Yield (load, conditions) for every load under ``root``: conditions of its evaluation, ``given`` among them."""
     return conditional(root, Load, given)
 
 
 def conditional(root: Node, kind: type[E], given: Conditions = ()) -> Iterator[tuple[E, Conditions]]:
-    """Yield (expression, conditions) for every expression of class ``kind`` under ``root``: conditions that hold
-    wherever it is evaluated.
+    """Yield (expression, conditions) for every expression of class ``kind`` under ``root``: conditions of its
+    evaluation.
 
-    The conditions are ``given`` and those of the selects that enclose the expression. A condition whose negation is not
-    expressible adds none to the other side. A subexpression with several occurrences is yielded once per condition set
+    These are ``given`` and those of enclosing selects. A condition without an expressible negation adds none to the
+    other side. A subexpression with several occurrences is yielded once per condition set
     not implied by another; if more than ``MOST_PLACES`` remain, once with the common conditions. Of nested selects the
     innermost ``MOST_CONDITIONS`` conditions are listed.
     """
@@ -41,13 +39,13 @@ def conditional(root: Node, kind: type[E], given: Conditions = ()) -> Iterator[t
 
 
 MOST_CONDITIONS = 32
-"""Conditions of nested selects that are told of an expression, the innermost ones."""
+"""Maximum number of conditions of nested selects per expression: the innermost ones."""
 MOST_PLACES = 8
 """Condition sets listed per expression; beyond it one set, their intersection."""
 
 
 def _sides(n: Node) -> list[tuple[Node, Expr | None]]:
-    """[(child, condition under which it is evaluated, or None)] of a node."""
+    """[(child, condition of its evaluation, or None)] of a node."""
     if isinstance(n, Select):
         return [(n.cond, None), (n.a, n.cond), (n.b, negate(n.cond))]
     return [(child, None) for child in n.children()]

@@ -1,4 +1,4 @@
-"""Pass: asynchronous stores that are no copies of the hardware's become plain ones."""
+"""Pass: asynchronous stores -> plain ones, unless the hardware has such a copy."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def settle_copies(program: Program, target: Target) -> Program:
     """Make asynchronous stores plain where no instruction copies so: ``S[i] = 2*X[i]  # later   ->   S[i] = 2*X[i]``.
 
     needs: vectors
-    gives: what is stored later is copied from global to shared memory, 4, 8 or 16 bytes at once, or is 0
+    gives: each asynchronous store copies from global to shared memory, 4, 8 or 16 bytes at once, or stores 0
     """
     later = target.family == "cuda" and find(program.body, Store, lambda x: x.later)
     return program.replace(body=_Settle()(program.body)) if later else program

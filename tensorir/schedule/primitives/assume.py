@@ -1,4 +1,4 @@
-"""assume: facts about arguments that the caller promises and that the emitted code relies on."""
+"""assume: facts about arguments, promised by the caller and relied on by the emitted code."""
 
 from __future__ import annotations
 
@@ -20,15 +20,14 @@ MOST_ALIGN = 64
 
 @primitive("Arguments")
 def assume(self: S, tensor: Name, align: int | None = None, low: int | None = None, high: int | None = None) -> S:
-    """Promise facts about an argument, on which the emitted code then relies.
+    """Promise facts about an argument; the emitted code relies on them.
 
-    align: bytes of which its address is a multiple, a power of two up to 64. Each launch checks that: a part of a
-           device buffer that starts elsewhere is refused (``launch.alignment``; the buffer itself is taken to start
-           where the runtime puts its own), a host array is worked on in an aligned copy (``tir.empty`` makes host
-           arrays that need none)
-    low, high: ``low <= element < high`` for every element of an index tensor. **Nobody checks it**, since looking
-           at all indices is what it saves: the scan of each launch (``launch.index-range``), also in exported
-           loaders, where these bounds say that all indices exist. With wrong ones a kernel reads anywhere
+    align: ``address % align == 0``, a power of two up to 64 bytes. Each launch checks it: an unaligned part of a device
+           buffer is refused (``launch.alignment``; the buffer itself is taken to be aligned as the runtime's own), a
+           host array is worked on in an aligned copy (arrays of ``tir.empty`` need none)
+    low, high: ``low <= element < high`` for every element of an index tensor. **Nobody checks it**: it saves the scan
+           of all indices at each launch (``launch.index-range``), also in exported loaders, if these bounds imply
+           existing elements. With wrong ones a kernel reads anywhere
 
     There is nothing to say about aliasing: launches refuse overlapping outputs, and pointers are ``restrict``. Facts
     add up: of two about one argument, the stronger holds
