@@ -35,13 +35,12 @@ class _Access:
 @primitive("Where a stage runs", moves=True)
 def fuse_with(self: Scheduled[H], stage: Name, other: Name) -> H:
     """Run the nests of two stages in common outer loops, ``s.fuse_with("C", "R")``: one kernel, in each iteration first
-    what the earlier nest does, then the later one. Returns the stage of the later nest.
+    the body of the earlier nest, then of the later one. Returns the stage of the later nest.
 
-    Outer loops are fused from the outermost one on, as long as they have equal extents and kinds and iterations of
-    one nest use what the same iteration of the other one makes, which is proved. The loops keep the names that the
-    earlier nest has given them.
+    Outer loops are fused from the outermost one on, as long as they have equal extents and kinds, and iterations of
+    one nest provably use results of the same iteration of the other alone. They keep the earlier nest's names.
 
-    What both read is read once where it is near, and a launch is spared: on a GPU this is what it gains.
+    It gains a launch, on a GPU, and a second read of common operands if caches keep them.
     """
     history = self._history
     a, b = history._stage(stage), history._stage(other)
@@ -80,8 +79,8 @@ def _nest_of(index: Index, roots: Sequence[Stmt], stage: Stage) -> Loop:
 
 
 def _shared(index: Index, first: Loop, last: Loop, pairs: Sequence[tuple[_Access, _Access]]) -> list[tuple[Loop, Loop]]:
-    """Pairs of loops to fuse, outermost first, such that no iteration uses what another one writes; raises
-    ScheduleError if not even the outermost pair fits.
+    """Pairs of loops to fuse, outermost first; no iteration uses results of another one. Raises ScheduleError if not
+    even the outermost pair fits.
     """
     arith = Arith(ranges(index.loops.values()))
     found: list[tuple[Loop, Loop]] = []

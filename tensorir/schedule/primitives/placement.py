@@ -1,4 +1,4 @@
-"""compute_at, reverse_compute_at, compute_inline: where stages are computed."""
+"""compute_at, reverse_compute_at, compute_inline: places of stages in the loop tree."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ from tensorir.schedule.rewrite import (
 @primitive("Where a stage runs", moves=True)
 def compute_at(self: S, stage: Name, consumer: Name, axis: Name | None = None, scope: str | None = None) -> S:
     """Move a producer into a loop of its consumer, ``s.compute_at("P", "C.i.0")`` or ``(P, C, "i.0")``: each iteration
-    computes just the box that its readers there need.
+    computes just the box read there.
 
-    The producer gets a fresh nest over that box (its reduction axes in full); schedule it afterwards. Where it was
-    placed before, and what it reads was staged for the box that it had there, iterations beyond that box do not run:
-    what they would read, nobody has written, and what they would compute, nobody reads.
+    The producer gets a fresh nest over that box (its reduction axes in full); schedule it afterwards. If it was placed
+    before, and its operands were staged for its former box, iterations beyond that box do not run: nobody has written
+    their operands, and nobody reads their results.
 
-    scope: where its results are kept, as ``set_scope`` says; where they are without it
+    scope: memory of its results, as in ``set_scope``; None: as it is
     """
     history = self._history
     found, loop = history._stage(stage), history._loop_of(consumer, axis)
@@ -348,9 +348,9 @@ class _Guarded(Rewriter):
 
 @primitive("Where a stage runs", word="inline")
 def compute_inline(self: S, stage: Name) -> S:
-    """Put the producer's expression where it is read; the producer and its buffer vanish.
+    """Replace reads of a producer by its expression; the producer and its buffer vanish.
 
-    Refused for outputs, reductions, and stages that are scheduled, write several buffers or at computed indices
+    Refused for outputs, reductions, and stages already scheduled, of several buffers or written at computed indices
     (ScheduleError, codes ``inline.*``).
     """
     found = self._history._stage(stage)
