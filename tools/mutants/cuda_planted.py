@@ -28,7 +28,7 @@ import numpy as np
 from cuda_faults import Fault, compared_tables, faults
 from cuda_judge import apart, own_folder, sampled, trial
 from cuda_kernels import _TURNS, HOPPER, KERNELS, TARGET, Kernel, _template
-from cuda_reasons import HELPERS, explain
+from cuda_reasons import HELPERS, explain, of_order
 from cuda_texts import edits
 
 import tensorir as tir
@@ -48,6 +48,7 @@ POOL = "NVRTC spills no more, and the warpgroups ask for no more registers than 
 ZERO = "a sum that begins with -0 differs in the sign of a zero at most, and the two are equal"
 ENTRIES = "at every place what was planted has the value that it had, for every entry that a launch lets through"
 PADDED = "the declaration pads or chooses what it multiplies: 0 times an infinity may be left out"
+PLACE = "nothing else is live in the bytes in question: no order of threads shows a race or another result"
 TINY = "the least number of the results' type is more than 10^10 times as large"
 
 
@@ -173,6 +174,8 @@ def equivalent(kernel: Kernel, schedules: list[Any], fault: Fault, arch: str) ->
         return POOL
     if fault.group == "index tables" and _same_entries(schedules[0], old, fault):
         return ENTRIES
+    if fault.kind == "placed elsewhere" and of_order([apart(lambda: trial(schedules[0]))], [new.text]):
+        return PLACE
     if fault.edit < 0:
         return ""
     trials = [apart(lambda s=s: trial(s)) for s in schedules]
@@ -203,8 +206,10 @@ def _same_entries(s: Any, source: Source, fault: Fault) -> bool:
 
 
 def _few_exponents(source: Source) -> bool:
-    """Whether all results are integers or floats whose least numbers are those of float16 or larger."""
-    made = [p.dtype for p in source.params if p.role in ("output", "workspace")]
+    """Whether all results are integers or floats whose least numbers are those of float16 or larger; parts of sums
+    (``_rf``) are added up for the next kernel's.
+    """
+    made = [p.dtype for p in source.params if p.role in ("output", "workspace") and not p.name.endswith("_rf")]
     return all(x == "float16" or x.startswith(("int", "uint", "float8")) for x in made)
 
 
