@@ -58,18 +58,16 @@ def follow(node: Node, shape: Shape) -> int:
     return node.kernel
 
 
-def grow(shapes: Sequence[Shape], times: npt.ArrayLike, regret: float) -> Node:
-    """Decision tree from shapes (columns of ``times``) to kernels (rows; nan or inf: illegal or not measured).
+def grow(shapes: Sequence[Shape], times: npt.NDArray[np.float64], regret: float) -> Node:
+    """Decision tree from shapes (columns of ``times``) to kernels (rows; seconds, inf: illegal or not measured).
 
     Classification and regression trees (Breiman, Friedman, Olshen, Stone 1984) with the cost of a leaf in place of
     impurity: the sum of log regrets of its shapes under its best kernel. A node is a leaf as soon as one kernel is
     within ``regret`` on all of its shapes, so the tree is no deeper than the tuned shapes demand; thresholds are in the
     middle of a gap by ratio.
     """
-    matrix = np.array(times, dtype=np.float64, ndmin=2)
-    matrix[~(matrix > 0)] = np.inf
     with np.errstate(invalid="ignore"):
-        costs = np.log(matrix / matrix.min(axis=0))
+        costs = np.log(times / times.min(axis=0))
     costs[~np.isfinite(costs)] = UNKNOWN_LOG_REGRET
     return _grow(list(shapes), costs, np.arange(costs.shape[1]), math.log1p(regret) + 1e-9)
 

@@ -111,6 +111,13 @@ def test_precision_is_named():
     assert e.value.code == "conv2d.precision"
 
 
+def test_an_image_that_is_read_as_it_lies_is_not_copied():
+    sums = dict(r=1, s=1, pad=0, h=16, w=32, c=64)
+    for stride, image in ((1, "x_shared"), (2, "x_global_shared")):  # strided rows are sorted by their remainder
+        s = work(**sums, stride=stride).schedule(template="gpu_tensor", target=AMPERE)
+        assert s.stages()[0].name == image
+
+
 @emulated
 def test_channels_first_is_read_along_rows_and_written_in_vectors():
     w = work(layout="NCHW", h=16, w=32, c=64, r=1, s=1, pad=0)

@@ -127,6 +127,17 @@ def test_what_is_packed_lies_in_its_array():
     assert np.array_equal(run(s, a), a.sum(1))
 
 
+def test_packed_operands_have_zeros_where_a_padded_axis_ends():
+    """An element beyond the end of a part of an axis may lie in what is read: there are zeros there too."""
+    x, w = tir.placeholder((35,), name="x"), tir.placeholder((3, 5, 7), name="w")
+    k, m = tir.reduce_axis(5, name="k"), tir.reduce_axis(7, name="m")
+    C = tir.compute((3,), lambda i: tir.sum(x[k * 7 + m] * w[i, k, m], axis=[k, m]), name="C")
+    s = tir.Schedule(C)
+    s.reindex("C", "i | k, m -> i, t = (k, m)", pad={"m": 8}, reads={"x": "t", "w": "i, t"})
+    assert "x_packed[t] = where(t % 8 < 7, x[" in str(s) and "w_packed[i, t] = where(t % 8 < 7, w[" in str(s)
+    assert s.check()
+
+
 def test_reads_where_a_condition_holds():
     A = tir.placeholder((6, 4), name="A")
     C = tir.compute((6, 6), lambda i, j: A.get(i - 1, j - 1, fill=2), name="C")

@@ -170,7 +170,7 @@ def test_what_cannot_go_in_step():
         with pytest.raises(tir.LoweringError) as caught:
             s.source()
         assert caught.value.code == "lower.vthread"
-        assert key in str(caught.value)
+        assert key in str(caught.value) and caught.value.problems[0].hint
         assert not s.check()
 
 

@@ -9,6 +9,7 @@ from specimens import specimen
 
 import tensorir as tir
 from tensorir.errors.shown import Shown, Text, few_lines
+from tensorir.tune.outcome import TuneOutcome
 
 VOID = {"br", "meta", "link", "img", "input"}
 CLASSES = sorted(public(), key=lambda c: (c.__module__, c.__name__))
@@ -67,6 +68,17 @@ def test_has_a_short_repr_and_html(cls):
     assert not {"src", "href"} & found.attributes
     assert "//" not in re.sub(r"<pre>.*?</pre>", "", html, flags=re.S).replace("http://www.w3.org/2000/svg", "")
     assert " object at 0x" not in html
+
+
+def test_the_trial_that_was_chosen_has_the_ring():
+    x = specimen(TuneOutcome)
+    circles = re.findall(
+        r'class="tir-(dot|ring)"[^>]*? cx="([\d.]+)" cy="([\d.]+)" r="\d"><title>(trial \d+):', x._repr_html_()
+    )
+    chosen = next(n for n, r in enumerate(x.records, 1) if r.id == x.best.trial)
+    assert [at for kind, *at in circles if kind == "ring"] == [
+        at for kind, *at in circles if kind == "dot" and at[-1] == f"trial {chosen}"
+    ]
 
 
 HOSTILE = "<script>alert('&')</script><b onclick=x>"

@@ -124,6 +124,11 @@ def test_words_and_switches():
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("time", [0.0, -1.0, float("nan"), NO])
+def test_what_has_no_time_is_chosen_nowhere(time):
+    assert [dispatch([[time, 2.0], [3.0, time]], SHAPES[:2]).index(**s) for s in SHAPES[:2]] == [1, 0]
+
+
 def test_words_that_no_shape_has():
     """Shapes differ in a word, and another one is asked about: the tree knows nothing of it."""
     d = dispatch()
@@ -182,13 +187,13 @@ def test_what_a_title_leaves_out():
 
 @pytest.mark.parametrize("values", [(0.0, 5e-324, 0.5), (1.0, 1e300, 1.7e308), (1.0, math.nextafter(1.0, 2)), (3, 4)])
 def test_neighbours_are_told_apart(values):
-    times = [[1.0 if row == column else 2.0 for column in range(len(values))] for row in range(len(values))]
+    times = 2 - np.eye(len(values))
     tree = grow([{"x": x} for x in values], times, 0.05)
     assert [follow(tree, {"x": x}) for x in values] == list(range(len(values)))
 
 
 def test_equal_shapes_end_the_tree():
-    assert grow([{"n": 1}, {"n": 1}], [[1.0, 9.0], [2.0, 1.0]], 0.05) == Leaf(1)
+    assert grow([{"n": 1}, {"n": 1}], np.array([[1.0, 9.0], [2.0, 1.0]]), 0.05) == Leaf(1)
 
 
 class TestGains:
