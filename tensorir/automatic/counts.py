@@ -37,7 +37,7 @@ from tensorir.ir.tree import (
     Update,
     Var,
 )  # fmt: skip
-from tensorir.ir.visit import find, uses, writes
+from tensorir.ir.visit import find, has, uses, writes
 from tensorir.lower.resolve_scopes import resolve_scopes
 from tensorir.schedule.analysis import Index, in_loops, statements
 from tensorir.target import Target
@@ -301,7 +301,7 @@ class Counted:
         drive = {v for bind in stage.binds for v in find(bind, Var)}
         self.lanes = next((x for x in self.loops if x.kind is Kind.VECTOR and x.var in drive), None)
         guarded = self.lanes is not None and any(uses(g, {self.lanes.var}) for g in stage.guards)
-        if guarded and find(stage.body, (Call, Select)):
+        if guarded and has(stage.body, Call, Select):
             self.lanes = None  # one side of a choice may not be computed where the other is chosen: no vectors
         self.wide = _extent(self.lanes) if self.lanes else 1
 
@@ -329,7 +329,7 @@ class Counted:
     def cycles(self) -> float:
         """Cycles of all operations and accesses, over all iterations; on CPUs at least the longest dependent chain."""
         body = self.stage.body
-        crowded = len({n.fn for n in find(body, Call) if n.fn in CALL}) > 1 and not find(body, Select)
+        crowded = len({n.fn for n in find(body, Call) if n.fn in CALL}) > 1 and not has(body, Select)
         lane = next((it.var for it, x in zip(self.stage.iters, self.stage.binds, strict=True)
                      if self.lanes and uses(x, {self.lanes.var})), None)  # fmt: skip
         busy = sum(
@@ -416,7 +416,7 @@ class Counted:
             places = [in_loops(i, self.stage) for i in index]
             cells = math.prod(_extent(x) for x in self.loops if any(uses(i, {x.var}) for i in places))
             size = DTYPES[b.dtype].bits / 8
-            line = LINE if any(find(i, Load) for i in places) and self.apart(places) else size
+            line = LINE if any(has(i, Load) for i in places) and self.apart(places) else size
             fetched = 2.0 if b in made and self.target.kind == "cpu" else 1.0  # a line is read before a part is written
             whole = float(bytes_of(b))
             yield b, min(whole, cells * size), fetched * min(whole, cells * line)

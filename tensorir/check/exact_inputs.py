@@ -22,7 +22,7 @@ from tensorir.interp.sizes import tensors_read
 from tensorir.interp.uses import bitcast_floats, divisors, gather_limits, reads_bits, shift_amounts
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.tree import Binary, Call, Expr, Reduce
-from tensorir.ir.visit import find
+from tensorir.ir.visit import find, has
 
 SCALAR_BITS = (20, 16, 13, 11, 9)
 """Digits of scalars that are tried: bfloat16 has 8, float16 and tf32 have 11."""
@@ -192,7 +192,7 @@ def _multiplied(outputs: Sequence[Tensor]) -> set[Any]:
     for op in reversed(ops):
         for b in op.bodies:
             read = tensors_read(b)
-            copies = not any(DTYPES[x.a.dtype].kind == "f" for x in find(b, Binary)) and not find(b, Call)
+            copies = not any(DTYPES[x.a.dtype].kind == "f" for x in find(b, Binary)) and not has(b, Call)
             if isinstance(b, Reduce) or (copies and not summed.isdisjoint(op.outputs)):
                 summed |= read
             else:

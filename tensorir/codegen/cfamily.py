@@ -60,7 +60,7 @@ from tensorir.ir.tree import (
     Var,
     WaitGroup,
 )  # fmt: skip
-from tensorir.ir.visit import find, uses, writes
+from tensorir.ir.visit import find, has, uses, writes
 from tensorir.lower.end_loops import ended_by_data
 from tensorir.lower.form import kernel_arith, loop_ranges
 from tensorir.lower.kernel import Kernel, Module, bytes_of
@@ -205,7 +205,7 @@ class _KernelText:
                 form = arith.linear(let.value)
                 arith.divisors[let.var] = math.gcd(form.constant, *form.terms.values())
         self.assumed = {f.buffer: f.align for f in module.facts if f.align > DTYPES[f.buffer.dtype].bits // 8}
-        alone = math.prod(k.block) == 1 and not find(k.body, (Barrier, IntrinCall))
+        alone = math.prod(k.block) == 1 and not has(k.body, Barrier, IntrinCall)
         may_widen = target.kind == "cpu" and alone and dialect.family == "opencl"
         raw = frozenset(carriers(k.body) if dialect.family == "cuda" else ())
         self.expr = Expressions(dialect, target, self.names, arith, may_widen=may_widen, raw=raw)
@@ -229,7 +229,7 @@ class _KernelText:
         self.open: list[Buffer] = []  # what is declared where a statement stands
         self.looked_at = looked_at(k.body)
         self.sums, self.given = product_registers(k.body)
-        self.group = self.names.claim("warpgroup") if find(k.body, Roles) else ""
+        self.group = self.names.claim("warpgroup") if has(k.body, Roles) else ""
         self.names.nest(k.body, frozenset())
 
     def _kind(self, v: Var) -> str:
@@ -306,7 +306,7 @@ class _KernelText:
             self.expr.need("TirTensorMap")
             params += [f"const __grid_constant__ TirTensorMap {m.name}" for m in self.expr.maps.values()]
         params += [d.scalar.format(type=self._kind(v), name=self._given(v)) for v in k.scalars]
-        roles = bool(find(k.body, Roles))  # registers are only given away where one block has a multiprocessor
+        roles = has(k.body, Roles)  # registers are only given away where one block has a multiprocessor
         threads = f"{x * y * z}, 1" if roles else x * y * z
         if k.cluster > 1:
             threads = f"{threads}) __cluster_dims__({k.cluster}, 1, 1"

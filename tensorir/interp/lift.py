@@ -18,7 +18,7 @@ from tensorir.ir.build import as_int
 from tensorir.ir.lanes import lanes_of
 from tensorir.ir.structure import among
 from tensorir.ir.tree import Alloc, Binary, Const, Expr, If, Kind, Load, Loop, Prefetch, Ramp, Seq, Stmt, Store, Var
-from tensorir.ir.visit import find
+from tensorir.ir.visit import find, has
 
 _T = TypeVar("_T")
 AT_ONCE = 1 << 16
@@ -147,7 +147,7 @@ def _perfect(s: Stmt) -> tuple[list[Loop], tuple[Expr, ...], Store] | None:
         if isinstance(s, Loop) and isinstance(s.extent, Const):
             nest.append(s)
             s = s.body
-        elif isinstance(s, If) and not find(s.cond, Load):
+        elif isinstance(s, If) and not has(s.cond, Load):
             guards.append(s.cond)
             s = s.then
         elif isinstance(s, Seq) and len(rest := [x for x in s.stmts if not isinstance(x, Prefetch)]) == 1:
@@ -161,7 +161,7 @@ def at_once(machine: Lanes, lift: Lift) -> Action:
     """Closure that executes the nest with all iterations as lanes; each element's terms are summed and added once."""
     term, store = lift.term, lift.body
     if term is None:
-        body, widened = _widened(machine, lift.spread, lambda: machine.stmt(lift.body), bool(find(lift.body, Alloc)))
+        body, widened = _widened(machine, lift.spread, lambda: machine.stmt(lift.body), has(lift.body, Alloc))
         return lambda f: body(widened(f))
     assert isinstance(store, Store)
     kind, times = term.dtype, math.prod(as_int(x.extent) for x in lift.summed)

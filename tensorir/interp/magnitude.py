@@ -19,7 +19,7 @@ from tensorir.ir.build import BITS
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.shared import once
 from tensorir.ir.tree import Binary, Call, Cast, Const, Expr, Load, PadLoad, Placed, Reduce, Select, Unary, Var
-from tensorir.ir.visit import find
+from tensorir.ir.visit import find, has
 
 _BEYOND_DTYPES = 2.0**200  # beyond any dtype
 
@@ -101,7 +101,7 @@ def is_continuous(outputs: Sequence[Tensor]) -> bool:
                 decides = e.args
             case Cast() if DTYPES[e.dtype].kind != "f":
                 decides = (e.a,)
-            case Reduce() if any(find(x, Select) for x in e.combiner.result):
+            case Reduce() if any(has(x, Select) for x in e.combiner.result):
                 decides = e.values
         if any(DTYPES[x.dtype].kind == "f" and not _as_given(x, made) for x in decides):
             return False

@@ -309,7 +309,7 @@ class _Walk:
 
     def _take(self, e: Expr, parts: dict[Expr, None]) -> None:
         """Add to ``parts`` the largest subexpressions of ``e`` that blocks, threads and scalars determine."""
-        if not find(e, Var):
+        if not has(e, Var):
             return
         if self._is_told(e):
             parts[e] = None

@@ -99,9 +99,12 @@ def _kinds(cls: type[Node] | tuple[type[Node], ...]) -> tuple[frozenset[type[Nod
     return found, bits_of(found), all(issubclass(c, Stmt) for c in kinds)
 
 
-def has(root: Node, cls: type[Node]) -> bool:
-    """True if a node of class ``cls`` occurs at or under ``root``; always False for base classes (Expr, Stmt)."""
-    return bool(root.holds & cls.BIT)
+def has(root: Node, cls: type[Node], *more: type[Node]) -> bool:
+    """True if a node of one of the classes occurs at or under ``root``; always False for base classes (Expr, Stmt)."""
+    bits = cls.BIT
+    for c in more:
+        bits |= c.BIT
+    return bool(root.holds & bits)
 
 
 def bits_of(kinds: Iterable[type[Node]]) -> int:

@@ -46,7 +46,7 @@ from tensorir.ir.tree import (
     Update,
     Var,
 )  # fmt: skip
-from tensorir.ir.visit import Rewriter, find, reads, uses, writes
+from tensorir.ir.visit import Rewriter, find, has, reads, uses, writes
 from tensorir.lower.boxes import LOCAL, Access, local_accesses, makers
 from tensorir.lower.end_loops import early_end
 from tensorir.lower.form import bound_loops, each_nest, fail, kernel_arith, lowering, rewrap
@@ -274,9 +274,9 @@ class _Guards(Rewriter):
 
     def _reads_exist(self, n: Stage, conds: list[Expr]) -> bool:
         """True if every element that the stage reads exists and is initialized under ``conds`` alone."""
-        if find(n.body, (IntrinCall, Let)):
+        if has(n.body, IntrinCall, Let):
             return False
-        sums = writes(n.body) if find(n.body, Update) else []
+        sums = writes(n.body) if has(n.body, Update) else []
         if not all(self._filled(b, n, Arith()) for b in sums):
             return False  # an iteration too many would add to a cell that was never initialised
         arith = self._known(*conds)
@@ -349,7 +349,7 @@ class _Guards(Rewriter):
         """True if iterations that violate one of ``conds`` store exactly 0, as a zero-filled copy does."""
         for g in conds:
             opposite = negate(g)
-            if opposite is None or not isinstance(n.body, Store) or not find(n.body.value, Load):
+            if opposite is None or not isinstance(n.body, Store) or not has(n.body.value, Load):
                 return False  # a start that updates follow is no copy
             if not _is_zero(n.body.value, self.zero, n, self._known(opposite)):
                 return False
@@ -363,7 +363,7 @@ class _Guards(Rewriter):
         """
         if self._copies_zero(n, dropped):
             return _all_dims(writes(n.body)[0])
-        if not isinstance(n.body, Store) or not find(n.body.value, Load):
+        if not isinstance(n.body, Store) or not has(n.body.value, Load):
             return set()
         places = ((in_loops(i, n), extent) for i, extent in zip(n.body.index, n.body.buffer.shape, strict=True))
         sides = [(binary("<=", extent, i), binary("<", i, const(0))) for i, extent in places]
@@ -465,7 +465,7 @@ def _beyond(load: Load, n: Stage, arith: Arith) -> bool:
 
 def _beyond_dim(load: Load, d: int, n: Stage, arith: Arith) -> bool:
     i = in_loops(load.index[d], n)
-    i = arith.simplify(i) if find(i, Select) else i
+    i = arith.simplify(i) if has(i, Select) else i
     return arith.proves(binary("<=", load.buffer.shape[d], i)) or arith.proves(binary("<", i, const(0)))
 
 

@@ -39,7 +39,7 @@ from tensorir.ir.tree import (
     Unary,
     Var,
 )  # fmt: skip
-from tensorir.ir.visit import Pruner, Rewriter, find, let_all, sequence, substitute, swap_buffers, uses
+from tensorir.ir.visit import Pruner, Rewriter, find, has, let_all, sequence, substitute, swap_buffers, uses
 from tensorir.lower.form import bound_loops, each_nest, kernel_arith, lowering, rewrap
 from tensorir.target import Target
 
@@ -301,7 +301,7 @@ class NameBases(Rewriter):
     def _part(self, x: Load) -> tuple[object, Linear] | None:
         """(key, linear form) of an address's variable part; None if it is one term or loaded data, or a register's."""
         base, _ = _base(x)
-        if x.buffer.scope is Scope.REGISTER or find(base, Load):
+        if x.buffer.scope is Scope.REGISTER or has(base, Load):
             return None
         form = self.arith.linear(base)
         moving = Linear(form.terms, 0)

@@ -236,7 +236,7 @@ class _Sync:
             if open_:
                 head |= first
             inner = _waits(body)
-            if find(body, Barrier):  # perhaps under a condition
+            if has(body, Barrier):  # perhaps under a condition
                 out += self._settled(since)
             since = after if inner else since | after
             open_ = open_ and not inner
@@ -255,7 +255,7 @@ class _Sync:
             else:
                 body = sequence([body, meet])
                 after = _Touched()
-        if not once and find(body, Barrier):
+        if not once and has(body, Barrier):
             body = self._handed_on(body, after, clash)
         if not _waits(body):
             after = before | after
@@ -311,7 +311,7 @@ class _Owners:
 
     def of(self, b: Buffer, s: Stage) -> _Owner | None:
         """Owner of the elements of ``b`` accessed in stage ``s``; None if indices do not determine it."""
-        if self.warps or find(s, IntrinCall):
+        if self.warps or has(s, IntrinCall):
             return None
         found = set[_Owner | None]()
         for n in find(s, (Load, Store, Update)):

@@ -50,12 +50,12 @@ def name_indices(program: Program, target: Target) -> Program:
 
 class _Name(Rewriter):
     def on_Loop(self, n: Loop) -> Stmt:
-        if find(n.body, (Loop, Barrier, Alloc)) or isinstance(n.body, Let):
+        if has(n.body, Loop, Barrier, Alloc) or isinstance(n.body, Let):
             return self.children(n)
         return n.replace(body=_named(n.body, n.var.name))
 
     def on_If(self, n: If) -> Stmt:
-        return self.children(n) if find(n.then, Loop) else _named(n, "")
+        return self.children(n) if has(n.then, Loop) else _named(n, "")
 
     def on_Seq(self, n: Seq) -> Stmt:
         return self.children(n)
@@ -101,6 +101,7 @@ def _hoisted(body: Stmt, hoist: _Hoist) -> Stmt:
 class _Hoist(Rewriter):
     def __init__(self, hardware: set[Var]) -> None:
         self.hardware, self.arith, self.depth = hardware, Arith(), 0
+        self.fixed: dict[Expr, bool] = {}
         self.names: dict[object, Var] = {}
         self.lets: list[tuple[Var, Expr]] = []
         self.used: Counter[str] = Counter()
@@ -138,7 +139,11 @@ class _Hoist(Rewriter):
         return Linear({self._name(b, Linear(fixed, 0)): 1}, 0).plus(rest).expr()
 
     def _is_fixed(self, t: Expr) -> bool:
-        return t in self.hardware if isinstance(t, Var) else all(v in self.hardware for v in find(t, Var))
+        if isinstance(t, Var):
+            return t in self.hardware
+        if (known := self.fixed.get(t)) is None:
+            known = self.fixed[t] = all(v in self.hardware for v in find(t, Var))
+        return known
 
     def _name(self, b: Buffer, part: Linear) -> Var:
         key = (b, frozenset((structure(t), c) for t, c in part.terms.items()))

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from tensorir.errors import DeclarationError, LoweringError
 from tensorir.ir.tree import Alloc, Kind, Loop, Program, Scope, Stage, Update
-from tensorir.ir.visit import find, reads, writes
+from tensorir.ir.visit import find, has, reads, writes
 from tensorir.lower.bind_threads import bind_threads
 from tensorir.lower.boxes import LOCAL
 from tensorir.lower.combine_threads import combine_threads
@@ -115,7 +115,7 @@ def verify(program: Program) -> None:
     missing = [name for name in REQUIRED if name not in program.done]
     if missing:
         raise fail("lower.pass-missing", f"the pass {missing[0]} has not run", "restore tensorir.lower.pipeline.PASSES")
-    if find(program.body, (Stage, Update)):
+    if has(program.body, Stage, Update):
         raise fail("lower.form", "stages remain after lowering")
     left = {x.kind for x in find(program.body, Loop)} & {Kind.VECTOR, Kind.COOPERATIVE, Kind.INTRIN}
     if left:

@@ -36,7 +36,7 @@ from tensorir.ir.tree import (
     Var,
     WaitGroup,
 )  # fmt: skip
-from tensorir.ir.visit import Rewriter, find, sequence, substitute, swap_buffers, writes
+from tensorir.ir.visit import Rewriter, find, has, sequence, substitute, swap_buffers, writes
 from tensorir.lower.form import each_nest, fail, lowering
 from tensorir.lower.partition_loops import Twin, fresh_names
 from tensorir.lower.rings import InSlot, allocated, allocs, ring
@@ -210,7 +210,7 @@ class _Kept(Rewriter):
         self.loops.append(n)
         body = self(n.body)
         self.loops.pop()
-        return n.replace(body=body) if find(body, Stage) else body
+        return n.replace(body=body) if has(body, Stage) else body
 
     def on_Alloc(self, n: Alloc) -> Stmt:
         if n.buffer not in self.fetched:

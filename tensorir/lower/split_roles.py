@@ -44,7 +44,7 @@ from tensorir.ir.tree import (
     Var,
     WaitGroup,
 )  # fmt: skip
-from tensorir.ir.visit import Rewriter, find, replace, sequence, substitute, uses, writes
+from tensorir.ir.visit import Rewriter, find, has, replace, sequence, substitute, uses, writes
 from tensorir.lower.form import bound_loops, each_nest, fail, lowering, rewrap
 from tensorir.lower.order_products import PRODUCTS, only_products
 from tensorir.lower.rings import InSlot, allocated, allocs, ring
@@ -261,7 +261,7 @@ def copies_of(stmts: list[Stmt], found: list[Buffer]) -> list[Stmt]:
     calls = [
         s for s in stmts if all(isinstance(x, IntrinCall) and x.intrin.maps and not x.intrin.stores for x in _leaves(s))
     ]
-    made = [s for s in calls if find(s, Stage) and set(writes(s)) <= shared]
+    made = [s for s in calls if has(s, Stage) and set(writes(s)) <= shared]
     if not made:
         raise fail("lower.roles", "no copies of whole tiles are left that a role could ask for", "exact splits")
     return made

@@ -7,16 +7,19 @@ elements cover only the executing lane's elements, and instructions that read me
 
 from __future__ import annotations
 
+import functools
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tensorir.arith.affine import Arith, Linear
 from tensorir.arith.conditions import conjunction
 from tensorir.ir.build import as_expr, as_int, binary, const
 from tensorir.ir.dtypes import DTYPES
-from tensorir.ir.layout import lane_place, written
+from tensorir.ir.layout import Piece, lane_place, written
 from tensorir.ir.marks import Pipelined
+from tensorir.ir.structure import structure
 from tensorir.ir.tree import (
     Alloc,
     Axis,
@@ -80,10 +83,15 @@ def _spread(body: Stmt, lane: Loop, arith: Arith) -> Stmt:
     spread = _Deal(parts, moving, lane)(body)
     for x in find(spread, Loop):
         arith.ranges[x.var] = (0, as_int(x.extent) - 1)
+    proved: set[Hashable] = set()  # a sum reads its elements where it writes them
     for stage in find(spread, Stage):
         for b, index in elements(stage):
             if b in layouts:
-                need_own(b, index, layouts[b], lane, arith)
+                for d, i in enumerate(index):
+                    owners = [p for p in digits(layouts[b], b.dims, d) if p.stride]
+                    if owners and (key := (structure(i), *owners)) not in proved:
+                        need_own(b, i, owners, layouts[b], lane, arith)
+                        proved.add(key)
             elif any(uses(arith.linear(i).expr(), {lane.var}) for i in index):
                 raise fail(
                     "lower.fragment",
@@ -266,17 +274,20 @@ class LoopDigit:
         return binary("%", binary("//", lane, self.stride), self.extent)
 
 
-def digits(layout: Layout, dims: Sequence[int], d: int) -> list[LoopDigit]:
+def digits(layout: Layout, dims: Sequence[int], d: int) -> tuple[LoopDigit, ...]:
     """Parts of index ``d`` of a fragment, in the order of the layout's pieces; d = -1: of lanes that hold copies."""
-    sizes = [extent or -(-dims[at] // divisor) for at, divisor, extent in layout.pieces]
+    return _digits(layout.pieces, layout.lanes, tuple(dims), d)
+
+
+@functools.lru_cache(maxsize=1024)
+def _digits(pieces: tuple[Piece, ...], lanes: int, dims: tuple[int, ...], d: int) -> tuple[LoopDigit, ...]:
+    sizes = [extent or -(-dims[at] // divisor) for at, divisor, extent in pieces]
     out = []
-    for n, (at, divisor, _) in enumerate(layout.pieces):
+    for n, (at, divisor, _) in enumerate(pieces):
         if at == d:
-            stride = 1
-            for size in sizes[n + 1 : layout.lanes]:
-                stride *= size
-            out.append(LoopDigit(divisor, sizes[n], stride if n < layout.lanes else 0))
-    return out
+            stride = math.prod(sizes[n + 1 : lanes])
+            out.append(LoopDigit(divisor, sizes[n], stride if n < lanes else 0))
+    return tuple(out)
 
 
 def fragment_layouts(body: Stmt, arith: Arith) -> dict[Buffer, Layout]:
@@ -408,18 +419,18 @@ def spread(extent: int, layout: Layout, dims: Sequence[int], d: int, scale: int,
     return Spread(tuple(out), covered > extent) if covered >= extent else None
 
 
-def need_own(b: Buffer, index: Sequence[Expr], layout: Layout, lane: Loop, arith: Arith) -> None:
-    """Raise LoweringError ``lower.fragment`` unless the lane accessing an element of ``b`` is the one that holds it."""
-    for d, i in enumerate(index):
-        for part in digits(layout, b.dims, d):
-            if part.stride:
-                own = arith.linear(binary("%", binary("//", i, part.divisor), part.extent))
-                if not own.same(arith.linear(part.of_lane(lane.var))):
-                    raise _fail(
-                        f"{b.name} is distributed to the lanes of a warp as {written(layout)}, and what touches "
-                        "single elements of it does not run over whole parts of that",
-                        "loops over whole tiles of the instruction, or extents that its parts divide",
-                    )
+def need_own(b: Buffer, i: Expr, owners: Sequence[LoopDigit], layout: Layout, lane: Loop, arith: Arith) -> None:
+    """Raise LoweringError ``lower.fragment`` unless the lane that accesses an element of ``b`` holds it: each part of
+    its index ``i`` in ``owners`` is the lane's.
+    """
+    for part in owners:
+        own = arith.linear(binary("%", binary("//", i, part.divisor), part.extent))
+        if not own.same(arith.linear(part.of_lane(lane.var))):
+            raise _fail(
+                f"{b.name} is distributed to the lanes of a warp as {written(layout)}, and what touches "
+                "single elements of it does not run over whole parts of that",
+                "loops over whole tiles of the instruction, or extents that its parts divide",
+            )
 
 
 def row_of_lane(layout: Layout, dims: Sequence[int], lane: Loop) -> tuple[list[Expr], tuple[int, ...]]:

@@ -6,7 +6,7 @@ import math
 
 from tensorir.ir.build import as_int, binary, const
 from tensorir.ir.tree import Buffer, Const, Expr, If, IntrinCall, Loop, Program, Scope, Seq, Stage, Stmt, Store
-from tensorir.ir.visit import Rewriter, find, reads, sequence, uses, writes
+from tensorir.ir.visit import Rewriter, find, has, reads, sequence, uses, writes
 from tensorir.lower.form import each_nest, lowering
 from tensorir.target import Target
 
@@ -50,7 +50,7 @@ def _begun(start: Stmt, sums: Stmt) -> Stmt | None:
 def _clears(s: Stmt, b: Buffer, lanes: int) -> bool:
     """True if ``s`` does nothing but store 0 in every element of ``b``; ``lanes``: lanes with separate copies of it"""
     stages = find(s, Stage)
-    if len(stages) != 1 or find(s, If) or b.scope is not Scope.WARP or writes(s) != [b]:
+    if len(stages) != 1 or has(s, If) or b.scope is not Scope.WARP or writes(s) != [b]:
         return False
     body, loops = stages[0].body, find(s, Loop)
     if not isinstance(body, Store) or not isinstance(body.value, Const) or body.value.value != 0:

@@ -35,7 +35,7 @@ from tensorir.ir.tree import (
     Update,
     Var,
 )
-from tensorir.ir.visit import find, reads, uses, writes
+from tensorir.ir.visit import find, has, reads, uses, writes
 from tensorir.schedule.analysis import (
     Index,
     across,
@@ -103,7 +103,7 @@ class Touched(NamedTuple):
 def touched(s: Stage) -> Touched:
     """Return the Touched of a stage; cached."""
     loads = frozenset(x.buffer for x in find(s, Load))
-    return Touched(loads, frozenset(reads(s)), tuple(writes(s.body)), bool(find(s.body, Update)))
+    return Touched(loads, frozenset(reads(s)), tuple(writes(s.body)), has(s.body, Update))
 
 
 def _extent(x: Loop) -> int:

@@ -36,7 +36,7 @@ from tensorir.ir.tree import (
     Update,
     Var,
 )
-from tensorir.ir.visit import Rewriter, find, reads, replace, sequence, substitute, swap_buffers, uses, writes
+from tensorir.ir.visit import Rewriter, find, has, reads, replace, sequence, substitute, swap_buffers, uses, writes
 from tensorir.schedule.analysis import Index, in_loops, index_of, ranges, shares, stages_of, statements, users
 
 
@@ -307,7 +307,7 @@ def written_index(stage: Stage) -> tuple[Expr, ...]:
 
 def results_of(stage: Stage) -> list[Buffer]:
     """Buffers that the stage writes for others, without states carried by a scan."""
-    carried = reads(stage.body) if find(stage.body, Update) else ()
+    carried = reads(stage.body) if has(stage.body, Update) else ()
     return [b for b in writes(stage.body) if b not in carried]
 
 

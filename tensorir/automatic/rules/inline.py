@@ -10,7 +10,7 @@ from tensorir.automatic.rules import register_tile, terms, window_gpu
 from tensorir.automatic.rules.product_view import product_view
 from tensorir.errors import TensorIRError
 from tensorir.ir.tree import Binary, Call, Expr, Select, Unary
-from tensorir.ir.visit import find
+from tensorir.ir.visit import find, has
 from tensorir.schedule.schedule import BaseSchedule
 from tensorir.target import Target
 
@@ -89,7 +89,7 @@ def _copies(graph: Graph, nest: Nest, reader: Nest, target: Target) -> bool:
     if reader.reuses and (target.kind != "cpu" or product_view(reader)):
         return True
     found = [*register_tile.offers(graph, reader, target), *window_gpu.offers(graph, reader, target)]
-    lanes = not found and find(nest.stage.body, Select) and next(terms.offers(graph, reader, target), None)
+    lanes = not found and has(nest.stage.body, Select) and next(terms.offers(graph, reader, target), None)
     return bool(lanes) or any(nest.name in p.names for p in found)
 
 

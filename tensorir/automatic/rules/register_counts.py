@@ -14,7 +14,7 @@ from tensorir.ir.build import binary
 from tensorir.ir.dims import most
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.tree import Axis, Binary, Expr, Iter, Load, Select, Var
-from tensorir.ir.visit import find, uses
+from tensorir.ir.visit import find, has, uses
 
 PORT_BYTES = 32
 """Bytes of one load; a core issues two per cycle."""
@@ -128,7 +128,7 @@ def borders(nests: list[tuple[Nest, Iter]], tiles: list[tuple[int, int]]) -> tup
 
 def _asks_places(cond: Expr) -> bool:
     """True if a condition depends on indices alone, so that interior tiles do not evaluate it."""
-    return not find(cond, Load) and any(True for _ in _comparisons(cond))
+    return not has(cond, Load) and any(True for _ in _comparisons(cond))
 
 
 def _decided(nest: Nest, it: Iter, comparisons: tuple[Expr, ...], tile: tuple[int, int]) -> bool:

@@ -14,7 +14,7 @@ from tensorir.automatic.rules.register_counts import Reads, reduced
 from tensorir.ir.dims import dims_in, most
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.tree import Binary, Buffer, Load, Select
-from tensorir.ir.visit import find, uses
+from tensorir.ir.visit import find, has, uses
 
 SECTOR, VECTOR = 32, 16
 """Bytes of a memory sector; maximum bytes of one thread's load."""
@@ -64,7 +64,7 @@ class Requests:
         asked = any(uses(x.cond, {self.var}) for x in find(self.nest.stage.body, Select))
         for g, b in zip(self.groups, self.arrays, strict=True):
             step, places = g.step(self.var) or 0, g.load.index
-            said = any(find(i, Load) or any(x.op in ("min", "max") for x in find(i, Binary)) for i in places)
+            said = any(has(i, Load) or any(x.op in ("min", "max") for x in find(i, Binary)) for i in places)
             if asked or said or dims_in(*b.shape) or self.arrays.count(b) > 1:
                 continue
             *rows, covered = g.box(reduced(self.nest))

@@ -17,7 +17,7 @@ from tensorir.engines.model import CYCLES_S, balance, crowding
 from tensorir.ir.dims import most
 from tensorir.ir.structure import identical
 from tensorir.ir.tree import Iter, Select, Var
-from tensorir.ir.visit import find, uses
+from tensorir.ir.visit import find, has, uses
 from tensorir.schedule.schedule import BaseSchedule
 from tensorir.target import Target
 
@@ -244,7 +244,7 @@ class VectorPart(Part):
             terms, run = n.size(n.reduced), most(n.reduced[-1].extent) if n.reduced else 1
             each = vectors * (wide * (max(1, n.values) + called(n)) + self._picked(n, lanes))
             each += sum(step * ELEMENT_CYCLES * (1 + (crowding(step, pitch) - 1) / 4) for pitch in self._pitches(n))
-            asks = (vectors > 1 or not whole) and not self._shifts(step) and not find(n.stage.body, Select)
+            asks = (vectors > 1 or not whole) and not self._shifts(step) and not has(n.stage.body, Select)
             waits, loop = (SUM_CYCLES, STEP + LEFT / run) if terms > WINDOW else (0.0, 0.0)
             row = whole * max(each + loop, waits)
             row += (rest > 0) * max((max(each, TEST_CYCLES * step) if asks else each) + loop, waits)

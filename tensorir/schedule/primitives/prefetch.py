@@ -10,7 +10,7 @@ from tensorir.ir.build import as_expr, binary
 from tensorir.ir.dims import most_of
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.tree import Axis, Buffer, Iter, Kind, Load, Loop, Prefetch, Program, Scope, Stage, Stmt, Var
-from tensorir.ir.visit import find, sequence, substitute
+from tensorir.ir.visit import has, sequence, substitute
 from tensorir.schedule.analysis import caret, index_of, need_room, stages_reading, unique
 from tensorir.schedule.history import Name, S
 from tensorir.schedule.registry import primitive
@@ -58,7 +58,7 @@ def _prefetch(program: Program, buffer: Buffer, at: Loop, ahead: Loop, distance:
                       hint=f"one of {', '.join(x.var.name for x in [*index.above(at), at])}")  # fmt: skip
     need_room(index, at, "prefetch")
     sides = footprint(index, accesses_to(at, buffer), at, Scope.REGISTER, most_of(buffer))
-    if any(find(t, Load) for s in sides for t in s.first.terms):
+    if any(has(t, Load) for s in sides for t in s.first.terms):
         raise _refuse("prefetch.gather", f"data tells where {buffer.name} is read in {at.var.name}, and would be read "
                       "ahead of time itself", at, hint="a tensor whose indices are loops")  # fmt: skip
     step = max(1, LINE * 8 // DTYPES[buffer.dtype].bits)

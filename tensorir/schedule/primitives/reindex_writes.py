@@ -33,7 +33,7 @@ from tensorir.ir.tree import (
     Update,
     Var,
 )
-from tensorir.ir.visit import Rewriter, find, substitute, writes
+from tensorir.ir.visit import Rewriter, find, has, substitute, writes
 from tensorir.schedule.analysis import Index, stages_writing, unique, users
 from tensorir.schedule.primitives.reindex_view import Bijection
 from tensorir.schedule.primitives.reindex_zeros import made_up
@@ -183,7 +183,7 @@ class _Again(Rewriter):
         conditions of both.
         """
         wanted = list(conds)
-        while wanted and isinstance(value, Select) and same(value.b, other) and not find(value.cond, Load):
+        while wanted and isinstance(value, Select) and same(value.b, other) and not has(value.cond, Load):
             wanted, value = [*conjuncts(value.cond), *wanted], value.a
         return select(conjunction(weakest(wanted, self.arith)), value, other) if wanted else value
 
