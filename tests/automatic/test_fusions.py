@@ -1,6 +1,7 @@
 """The advisor on fusions: what is legal and why not, what it saves, and in which order it advises."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ import tensorir as tir
 from tensorir.automatic.counts import CPU, counts_of
 from tensorir.cli import main
 from tensorir.errors import ScheduleError
+from tensorir.tune.ratio import Ratio
 
 TARGETS = ("opencl", "cuda -arch=sm_80")
 
@@ -117,7 +119,8 @@ def test_kernels_of_nothing_in_common_gain_a_launch_and_no_byte():
     assert r.launch_bound
     assert "a launch" in r.verdict
     assert r.saved_s == pytest.approx(CPU.least_s, rel=0.2)
-    assert r.recommended, "two of them take nearly twice as long"
+    assert r.recommended and "gains a launch" in r.verdict, "two of them take nearly twice as long"
+    assert replace(r, measured=Ratio(1.01, 0.9, 1.1)).verdict == "saves a launch: measure it"
     large = row(tir.fusions(chain(2048)), "P", "Y")
     assert not large.launch_bound
 

@@ -557,6 +557,12 @@ class TestParsing:
         assert len(parse.workloads("conv2d", (), {"shapes": "AlexNet"})) == 5
         assert len(parse.workloads("conv2d", (), {"shapes": "resnet-50"})) == 23
 
+    def test_sets_of_an_operator_are_named(self):
+        for op, known in (("conv2d", "alexnet"), ("matmul", "bert"), ("softmax", "none for this operator")):
+            with pytest.raises(Stop) as caught:
+                parse.weighted(op, (), {"shapes": "nothing"})
+            assert known in str(caught.value)
+
     def test_sets_have_weights(self):
         """ResNet-50 has 53 convolutions, VGG-16 13, MobileNet 27; BERT 12 layers of 8 products."""
         wanted = {"resnet50": 53, "vgg16": 13, "mobilenet": 27, "alexnet": 5, "bert": 96}

@@ -93,6 +93,19 @@ def test_what_lanes_share_of_a_condition_stays_one_condition():
     assert s.check(level="device")
 
 
+@pytest.mark.parametrize("backwards", [False, True])
+@pytest.mark.parametrize("last", [lambda i, end: i < end + 1, lambda i, end: i <= end])
+def test_a_condition_is_one_of_vectors_where_it_ends_between_two(last, backwards):
+    """``4*i + lane < 8   ->   i < 2``; where it ends inside a vector each lane has its own."""
+    a = tir.placeholder((16,), name="A")
+    for end in range(3, 9):
+        y = tir.compute((16,), lambda i, end=end: tir.where(last(15 - i if backwards else i, end), a[i], 0), name="Y")
+        s = tir.Schedule(y, CPU)
+        s.vectorize(s.split("Y.i", [None, 4])[1])
+        assert s.check()
+        assert ("(int4)" in s.source()) == (end % 4 != 3)
+
+
 def test_an_unrolled_loop_that_decides_lanes_is_written_out():
     x, r = tir.placeholder((3, 16), name="X"), tir.reduce_axis(3, name="r")
     s = tir.Schedule(tir.compute((3, 16), lambda h, i: tir.sum(x.get(h, i + r - 1, fill=0), axis=r), name="Y"), CPU)

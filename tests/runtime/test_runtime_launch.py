@@ -192,6 +192,20 @@ def test_host_arrays_are_not_copied_where_their_address_allows(add, device):
         np.testing.assert_array_equal(out, a + 2 * b)
 
 
+def test_neighbours_in_one_array_are_not_copied(device):
+    if not device.coherent:
+        pytest.skip("this device works on copies")
+    A, B = tir.placeholder((64,), name="A"), tir.placeholder((64,), name="B")
+    f = tir.Schedule(tir.compute((64,), lambda i: A[i] - B[i], name="C")).build(device)
+    both, out = aligned_empty((128,), "float32"), aligned_empty((64,), "float32")
+    both[:] = numbers(128)
+    bound = f.bind(both[:64], both[64:], out=out)
+    assert not bound._attached.uploads
+    bound()
+    bound.finish()
+    np.testing.assert_array_equal(out, -64.0)
+
+
 def test_two_kernels_workspace_constant_scalars(two):
     a = numbers(4, 6)
     c, d = two(a, 2.0, 10)
