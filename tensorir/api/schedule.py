@@ -174,7 +174,10 @@ class Schedule(Exportable, BaseSchedule):
     def _run_guarded(
         self, arrays: Sequence[Any], device: str | Device | None = None, limit_s: float | None = None
     ) -> tuple[Source, Any, tuple[Problem, ...]]:
-        """(source, results, problems found in guard bytes) of a run on ``arrays``, for checks."""
+        """(source, results, problems found) of a run on copies of ``arrays`` between guard bytes, for checks.
+
+        Problems: writes beyond an array, writes to inputs, output elements never written.
+        """
         opened = open_device(device if device is not None else self.target)
         source, doubted = self._source_on(opened)
         if doubted:

@@ -77,9 +77,10 @@ class Part(ABC, Shown):
 
     @cached_property
     def space(self) -> Space:
-        """Search space of the part, cached: knobs, constraints, default and cost model.
+        """Search space of the part, cached: knobs, constraints, default configuration and cost model.
 
-        ``default`` is that of ``start`` or the first legal configuration. Raises DeclarationError ``space.empty``.
+        The default is what ``start()`` returns, or the first legal configuration if that is None. Without a legal one,
+        the space's ``default`` and ``legal`` raise DeclarationError ``space.empty``.
         """
         return Space(where=self.where(), default=self.start(), **self.knobs()).expecting(self.expected())
 

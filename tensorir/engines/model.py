@@ -143,7 +143,7 @@ def seconds_of(cost: Cost, clock: float = CYCLES_S) -> Cost:
 
 
 def counts(n: int, most: int) -> list[int]:
-    """Candidate block sizes for ``n`` items, ascending: n, n/2, n/3, n/4, n/8 rounded up, and 1, 2, 4, 8, as far as
-    they are at most ``most``; [1] if none is.
+    """Candidate block sizes for ``n`` items, ascending: n, n/2, n/3, n/4, n/8 rounded up, and those of 1, 2, 4, 8 below
+    n; without those above ``most``. [1] if none is left.
     """
     return sorted({v for v in divisors_near(n, (1, 2, 4, 8)) if v <= most} or {1})

@@ -119,7 +119,9 @@ class Tile(Generic[P]):
         return operands <= room and operands + self.result_bytes <= room
 
     def sensible(self) -> bool:
-        """True if each block extent of ``sides`` is acceptable in itself, or its half below the total extent."""
+        """True if no block is larger than needed: each extent of ``sides`` is at most the one that always is
+        acceptable, or its half, rounded down, is less than the total extent.
+        """
         return all(tile <= least or tile // 2 < extent for tile, least, extent in self.sides)
 
 

@@ -166,8 +166,8 @@ def need_slice(x: slice, length: int, error: Class = DeclarationError) -> range:
 
 
 def need_names(name: str, value: object, error: Class = DeclarationError) -> tuple[str, ...]:
-    """``value``, a list or tuple, as a tuple of nonempty strings in the form NFKC; a single string counts as one.
-    Raises ``error`` with ``argument.type``, ``argument.text`` or ``argument.value`` for others.
+    """``value``, a list or tuple, as a tuple of strings, nonempty and already in the form NFKC; a single string counts
+    as one. Raises ``error`` with ``argument.type``, ``argument.text`` or ``argument.value`` for others.
     """
     found = (value,) if isinstance(value, str) else need_list(name, value, "names", error)
     return tuple(need_name(f"{name}[{n}]", v, error) for n, v in enumerate(found))

@@ -161,7 +161,10 @@ def _images(m: dict[str, Any]) -> str:
 
 
 def _body(m: dict[str, Any], package: str | None) -> str:
-    """README section on a program in a further language."""
+    """README section on the same program in one more of the export's languages.
+
+    m: the manifest, with that language's entries;  package: name by which Python imports the folder, or None
+    """
     module = f"loader_{m['language']}"
     return f"""
 ## In {BODIES[m["language"]].title}: `{m["source"]}`

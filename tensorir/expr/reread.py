@@ -15,7 +15,9 @@ from tensorir.ir.visit import Rewriter, substitute
 
 
 class Reread(Rewriter):
-    """Rewriter of expressions that replaces the buffers they read and their reduce axes."""
+    """Rewriter of expressions: ``buffers`` and ``axes`` map buffers that are read, and variables, to others; what they
+    lack stays.
+    """
 
     def __init__(self, buffers: Mapping[Buffer, Buffer], axes: Mapping[Var, Var] | None = None) -> None:
         self.buffers, self.axes = buffers, axes or {}

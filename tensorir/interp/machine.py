@@ -507,7 +507,9 @@ class _Whole:
         self.offset = [] if region.pixels is None else [machine.expr(i) for i in region.pixels.offset]
 
     def where(self, f: Frame) -> tuple[np.ndarray, np.ndarray]:
-        """(element numbers, mask of those inside the array), one row per issuing thread."""
+        """(flat numbers of a tile's elements, mask of those inside the array): a row per issuing thread, a column per
+        element; numbers outside are clipped to the array.
+        """
         flat = np.zeros((len(f.lane), self.grid.shape[1]), np.int64)
         inside = np.ones(flat.shape, bool)
         first = [np.broadcast_to(np.asarray(i(f)), f.lane.shape)[:, None] for i in self.first]

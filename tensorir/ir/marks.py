@@ -80,10 +80,10 @@ class RuledMark(LoopMark):
 
 @node
 class UnrollBy(RuledMark):
-    """Partial unroll factor for the device compiler; transferred to the last loop with several iterations, if a
-    multiple of it.
+    """Partial unroll factor for the device compiler; without effect on loops not emitted as loops.
 
-    Without effect on loops not emitted as loops.
+    ``split`` and ``fuse`` move it to the last loop with several iterations, and are refused if their number is no
+    multiple of the factor; ``fuse`` also if another one of its loops has the mark.
     """
 
     factor: int = 0

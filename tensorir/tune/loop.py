@@ -535,8 +535,9 @@ class Confirmation:
         return (Timed.of(choices[0].record, None, self._flops) if choices else None), ties
 
     def timed_default(self, best: Timed | None) -> Timed | None:
-        """The default's time comparable to the best's: from trials of both if one missed the final round; None if the
-        default was not measured.
+        """The default's time on the scale of the best's; None if the default was not measured.
+
+        If one of the two missed the final round: the default's time * (best's time / time of the best's trial).
         """
         record = self.default()
         if record is None:

@@ -188,7 +188,7 @@ class TuneOutcome(Shown):
         return few_lines(f"<TuneOutcome {self.status}: {self.identity.workload}: {said}>")
 
     def json(self) -> dict[str, object]:
-        """Dict printed by ``tensorir tune --json``, with keys fixed by a test."""
+        """Dict printed by ``tensorir tune --json`` for one workload."""
         device = self.identity.device
         return {
             "schema": 1,

@@ -1,6 +1,6 @@
-"""Staged image for sliding windows over narrow floats on a CPU: padded and widened to float32 once per block.
+"""Image that overlapping windows read (``Image``), whose part a block stages once: padded, and widened to float32.
 
-Converting an element costs more than the multiply-add, and windows read each element many times.
+Converting an element of a narrow float costs more than the multiply-add, and windows read each element many times.
 """
 
 from __future__ import annotations

@@ -239,9 +239,10 @@ class WarpRollingPart(RollingPart):
         return d16, i
 
     def _operands(self, s: BaseSchedule, places: tuple[str, str], d16: str, step: str, keys: int) -> None:
-        """Stage q, k, v in shared memory, and from there, with the weights, in warp registers by ``ldmatrix``.
+        """Stage q, k, v in shared memory; load fragments of them and of the softmax weights by ``ldmatrix``.
 
-        places: loops at which q, and k and v, are staged;  d16, step: loops at which fragments are loaded
+        places: (loop at which q is staged, loop at which k and v are);  d16: loop at which fragments of q and k are
+        loaded;  step: loop for those of v and the weights;  keys: keys per tile, the row length of the weights
         """
         assert self.operands is not None
         (q, k, v), (block, piece) = self.operands, places

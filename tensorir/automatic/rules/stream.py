@@ -82,7 +82,7 @@ def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
 def windows(graph: Graph, anchor: Nest, again: bool = False) -> tuple[str, ...]:
     """Names of the reductions that only ``anchor``, a map, reads, elementwise; () if none.
 
-    again: True to include reductions with operand reuse
+    again: True to include those that reuse two operands along different axes, as matrix products do
     """
     if anchor.kind != "map":
         return ()

@@ -301,8 +301,9 @@ class WindowPart(Part):
         return outer * math.prod(-(-extent // (t * n)) for t, n, extent in sides)
 
     def _moved(self, c: Config) -> float:
-        """Modelled bytes of sectors: unaligned contiguous reads, and stores, scalar ones cell by cell. Border tiles
-        count less.
+        """Modelled bytes of L2 sectors that all blocks read and write, in tiles of equal size along each axis.
+
+        Rows that begin inside a sector, rows shorter than one, and scalar stores count the sectors that they touch.
         """
         tile = tuple(-(-extent // -(-extent // (t * n))) for t, n, extent in self._sides(c))
         ends = (SECTOR - self.size) / (self._box(self.group, tile)[-1] * self.size) if self.across else 0.0

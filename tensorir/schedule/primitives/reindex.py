@@ -1,8 +1,8 @@
 """reindex: iterate a stage over a bijective view of its axes, with operands packed accordingly.
 
 The loops of ``n, p, q, k | r, s, c`` become those of a product, ``i = (n, p, q), j = k, t = (r, s, c)``, while the
-stage keeps its domain: what it computes is what was declared. TVM's reindex, transform_layout and pad_einsum in one
-(Feng et al., "TensorIR", ASPLOS 2023).
+stage keeps its domain, unless ``writes`` makes the new axes the domain: what it computes is what was declared. TVM's
+reindex, transform_layout and pad_einsum in one (Feng et al., "TensorIR", ASPLOS 2023).
 """
 
 from __future__ import annotations

@@ -169,8 +169,10 @@ class _Again(Rewriter):
         return self.arith.simplify(substitute(e, self.axis))
 
     def _needed(self, value: Expr, identity: Const) -> list[Expr]:
-        """Conditions under which ``value`` is a term: all if one of its reads may be out of range; else those on
-        reduced axes without which it would differ from ``identity``.
+        """Conditions of the view (``conds``) to keep on the term ``value``; [] if it needs none.
+
+        All of them if a read may be out of range; else those on reduced axes beyond whose end the zeros of packed
+        operands do not make ``value`` the ``identity``.
         """
         if not self._exists(value):
             return list(self.conds)
