@@ -24,7 +24,7 @@ myst_heading_anchors = 3
 
 nb_execution_mode = "force"  # every figure in these pages was made by the build
 nb_execution_in_temp = True
-nb_execution_timeout = 240
+nb_execution_timeout = 600
 nb_execution_raise_on_error = True
 nb_merge_streams = True
 os.environ.pop("MPLBACKEND", None)  # a kernel shows figures in its page unless told otherwise

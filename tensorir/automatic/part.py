@@ -80,7 +80,8 @@ class Part(ABC, Shown):
         """Search space of the part, cached: knobs, constraints, default configuration and cost model.
 
         The default is what ``start()`` returns, or the first legal configuration if that is None. Without a legal one,
-        the space's ``default`` and ``legal`` raise DeclarationError ``space.empty``.
+        the space's ``default`` and ``legal`` raise DeclarationError ``space.empty``; an illegal one of ``start()`` is
+        ``space.default-illegal`` at once.
         """
         return Space(where=self.where(), default=self.start(), **self.knobs()).expecting(self.expected())
 

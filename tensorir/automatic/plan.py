@@ -152,8 +152,8 @@ class Plan:
 
     @functools.cached_property
     def searched(self) -> tuple[Part, ...]:
-        """Parts whose knobs are searched: the main part, and the one of most work among the others if both have at most
-        ``MOST_CONFIGURATIONS`` legal configurations together.
+        """Parts whose knobs are searched: the main part, and the one of most work among the others if both together
+        have at most ``MOST_CONFIGURATIONS`` combinations of legal configurations.
         """
         others = sorted((p for p in self.parts if p is not self.main and p.space.names), key=lambda p: -p.work)
         if not others:

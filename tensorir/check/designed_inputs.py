@@ -118,9 +118,13 @@ def _other_numbers(outputs: tuple[Tensor, ...], source: Source, few: list[np.nda
             yield TextRun(far, exact=False, about=", with results that are small compared to others")
     for far in with_peaks(outputs, few):
         yield TextRun(far, exact=False, about=", with one element far above the rest of its row")
+    plain, large = (0.0, 2.0**-12, 1.0), (2.0**100, -(2.0**100))  # the first may have branches of their own
     for n in range(3):
-        if (plain := _with_plain_scalars(outputs, few, conditions, n)) is not None:
-            yield TextRun(plain, about=", with scalars that are 0, 1 or small")
+        if (given := _with_scalars(outputs, few, conditions, (*plain[n:], *plain[:n]))) is not None:
+            yield TextRun(given, about=", with scalars that are 0, 1 or small")
+    for values in (large, large[::-1]):
+        if (given := _with_scalars(outputs, few, conditions, values, zeros=True)) is not None:
+            yield TextRun(given, about=", with zeros and very large scalars")
     for other in with_other_sizes(outputs, few):
         yield TextRun(other, about=", with small or large numbers")
     for most, about in (((100, 40, 20, 10), "large"), ((-100, -40, -20, -10), "small")):
@@ -130,22 +134,25 @@ def _other_numbers(outputs: tuple[Tensor, ...], source: Source, few: list[np.nda
         yield TextRun(ends, exact=False, about=about)
 
 
-def _with_plain_scalars(
-    outputs: tuple[Tensor, ...], arrays: list[np.ndarray], conditions: Sequence[Expr], turn: int
-) -> list[np.ndarray] | None:
-    """Copy of ``arrays`` with float scalars replaced cyclically by 0, 2**-12 and 1, for which kernels may have special
-    branches.
+def _with_scalars(
+    outputs: tuple[Tensor, ...], arrays: list[np.ndarray], conditions: Sequence[Expr], values: Sequence[float],
+    zeros: bool = False,
+) -> list[np.ndarray] | None:  # fmt: skip
+    """Copy of ``arrays`` with float scalars replaced cyclically by ``values``.
 
-    None without float scalars, with ``conditions``, or if results become infinite or NaN. turn: number (from 0, modulo
-    3) of the value for the first scalar
+    None without float scalars, with ``conditions``, or if results become infinite or NaN.
+    zeros: True for zeros as other floats: a sum that does not begin at 0 shows only if it is multiplied by a large
+           scalar, where results have too few exponent bits for its start
     """
-    which = [n for n, a in enumerate(arguments_of(outputs)) if isinstance(a, Var) and DTYPES[a.dtype].kind == "f"]
+    given = arguments_of(outputs)
+    floats = [DTYPES[a.dtype].kind == "f" for a in given]
+    which = [n for n, a in enumerate(given) if isinstance(a, Var) and floats[n]]
     if not which or conditions:
         return None
-    made = list(arrays)
-    for k, n in enumerate(which):
-        made[n] = np.asarray((0, 2.0**-12, 1)[(k + turn) % 3], arrays[n].dtype)  # small ones next to 0 and 1
+    made = [np.zeros_like(x) if f and zeros else x for x, f in zip(arrays, floats, strict=True)]
     with np.errstate(all="ignore"):
+        for k, n in enumerate(which):
+            made[n] = np.asarray(values[k % len(values)], arrays[n].dtype)
         return made if all_finite(evaluate(outputs, made)) else None
 
 

@@ -441,7 +441,7 @@ def _written(source: Source) -> tuple[str, str, str, str, bool]:
 
 
 def _compile(source: Source) -> _Library:
-    """Compile the kernels of ``source`` into a library, kept for the last eight.
+    """Compile the kernels of ``source`` into a library; those of the last eight texts are kept.
 
     Raises CheckError ``emulate.own-memory`` for kernels with more local memory per thread than GPUs have.
     """

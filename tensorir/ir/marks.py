@@ -82,8 +82,9 @@ class RuledMark(LoopMark):
 class UnrollBy(RuledMark):
     """Partial unroll factor for the device compiler; without effect on loops not emitted as loops.
 
-    ``split`` and ``fuse`` move it to the last loop with several iterations, and are refused if their number is no
-    multiple of the factor; ``fuse`` also if another one of its loops has the mark.
+    ``split`` moves it to the last new loop of several iterations; ``fuse`` to the fused loop, from the last of its
+    loops of several iterations, and is refused if another one has it. Both are refused if the iterations of that loop
+    are no multiple of the factor.
     """
 
     factor: int = 0

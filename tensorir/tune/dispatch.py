@@ -59,7 +59,7 @@ def follow(node: Node, shape: Shape) -> int:
 
 
 def grow(shapes: Sequence[Shape], times: npt.NDArray[np.float64], regret: float) -> Node:
-    """Decision tree from shapes (columns of ``times``) to kernels (rows; seconds, inf: illegal or not measured).
+    """Decision tree from shapes (columns of ``times``) to kernels (rows; seconds > 0, inf: illegal or not measured).
 
     Classification and regression trees (Breiman, Friedman, Olshen, Stone 1984) with the cost of a leaf in place of
     impurity: the sum of log regrets of its shapes under its best kernel. A node is a leaf as soon as one kernel is

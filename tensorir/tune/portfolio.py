@@ -28,8 +28,8 @@ class Cover:
 def within(times: npt.ArrayLike, regret: float = REGRET) -> npt.NDArray[np.bool_]:
     """Mask of the configurations fast enough for each shape: at most ``1 + regret`` times the shape's best.
 
-    times: seconds, a row a configuration and a column a shape; no finite number above 0 where it is not legal, wrong or
-           not measured
+    times: seconds, a row a configuration and a column a shape; nan, inf or at most 0 where it is illegal, wrong or not
+           measured
 
     Raises DeclarationError ``argument.value`` for a column without a time, or a negative ``regret``.
     """

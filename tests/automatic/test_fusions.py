@@ -117,9 +117,9 @@ def test_kernels_of_nothing_in_common_gain_a_launch_and_no_byte():
     r = row(tir.fusions((P, Q)), "P", "Q")
     assert r.saved_bytes == 0
     assert r.launch_bound
-    assert "a launch" in r.verdict
     assert r.saved_s == pytest.approx(CPU.least_s, rel=0.2)
-    assert r.recommended and "gains a launch" in r.verdict, "two of them take nearly twice as long"
+    assert r.recommended, "two of them take nearly twice as long"
+    assert "gains a launch" in r.verdict
     assert replace(r, measured=Ratio(1.01, 0.9, 1.1)).verdict == "saves a launch: measure it"
     large = row(tir.fusions(chain(2048)), "P", "Y")
     assert not large.launch_bound

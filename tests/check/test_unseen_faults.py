@@ -205,6 +205,7 @@ def test_scalars_where_nothing_is_exact() -> None:
     s = w.schedule({**space.default, **_WARPS}, "gpu_tile_mma", "cuda -arch=sm_80")
     for form in ("fminf(alpha, 100.0f)", "(float)(int)alpha"):
         assert fate(s, r"\balpha(?= \* c)", form) == {"check.wrong-result"}
+    assert fate(s, r"(?<== )0\.0f", "-1e-20f") == {"check.wrong-result"}  # which alpha can make any number
 
 
 @pytest.mark.parametrize("name", ["__cplusplus >= 201703L", "__GNUC__", "__INT_MAX__ > 0"])

@@ -200,7 +200,7 @@ def test_neighbours_in_one_array_are_not_copied(device):
     both, out = aligned_empty((128,), "float32"), aligned_empty((64,), "float32")
     both[:] = numbers(128)
     bound = f.bind(both[:64], both[64:], out=out)
-    assert not bound._attached.uploads
+    assert not bound._attached.uploads and not bound._attached.copied
     bound()
     bound.finish()
     np.testing.assert_array_equal(out, -64.0)

@@ -76,9 +76,8 @@ def test_the_trial_that_was_chosen_has_the_ring():
         r'class="tir-(dot|ring)"[^>]*? cx="([\d.]+)" cy="([\d.]+)" r="\d"><title>(trial \d+):', x._repr_html_()
     )
     chosen = next(n for n, r in enumerate(x.records, 1) if r.id == x.best.trial)
-    assert [at for kind, *at in circles if kind == "ring"] == [
-        at for kind, *at in circles if kind == "dot" and at[-1] == f"trial {chosen}"
-    ]
+    (ring,) = [at for kind, *at in circles if kind == "ring"]
+    assert ring == next(at for kind, *at in circles if kind == "dot" and at[-1] == f"trial {chosen}")
 
 
 HOSTILE = "<script>alert('&')</script><b onclick=x>"

@@ -1,4 +1,4 @@
-"""Image that overlapping windows read (``Image``), whose part a block stages once: padded, and widened to float32.
+"""Image that overlapping windows read (``Image``), whose part a block stages once: padded, and widened if narrow.
 
 Converting an element of a narrow float costs more than the multiply-add, and windows read each element many times.
 """
