@@ -9,6 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tensorir as tir
+from tensorir.engines.gemm_tensor import TensorTile
+from tensorir.engines.problems import Gemm
 
 AMPERE = "cuda -arch=sm_80"
 TURING = "cuda -arch=sm_75"
@@ -38,6 +40,16 @@ def test_is_the_default_where_there_are_tensor_cores():
     with pytest.raises(tir.ScheduleError) as e:
         work().schedule(template="gpu_tile_mma", target="cuda -arch=sm_70")
     assert "sm_75 or later" in str(e.value)
+
+
+@pytest.mark.parametrize("target", [AMPERE, TURING])
+def test_a_start_has_values_of_the_knobs(target):
+    """A start that is no configuration would be left for the first legal one without a word."""
+    on = tir.Target.parse(target)
+    for size in (40, 512, 4096):
+        p = Gemm(m=size, n=size, k=512, dtype="float16")
+        knobs = TensorTile.knobs(p, on)
+        assert all(value in knobs[name] for name, value in TensorTile.start(p, on).items())
 
 
 KINDS = [("float16", "fp32"), ("bfloat16", "fp32"), ("int8", "fp32"), ("uint8", "fp32"), ("float32", "tf32"),
