@@ -81,12 +81,6 @@ def test_result_and_records(product_log):
     assert len({r.check["shapes"][-1] for r in finals}) == 1
 
 
-def test_named_templates_alone_are_searched():
-    work, target = tir.ops.matmul(m=64, n=64, k=64), Target.parse("c -vector_bytes=32")
-    first, second, *_ = _restricted(work, (), (), target)
-    assert [*_restricted(work, (), (second,), target)] == [second] != [first]
-
-
 def test_same_run_again_measures_nothing(product_log):
     log, _, _ = product_log
     again = from_file(ZOO, "product", {"n": 24}).tune(budget="120s", log=log, trials=8, top=1)

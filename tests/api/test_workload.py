@@ -19,6 +19,7 @@ import tensorir as tir
 from tensorir.api import identity
 from tensorir.api.candidate import Refused, prepare
 from tensorir.api.identity import command_for, compute_digest, distance, most_like
+from tensorir.api.tuning import _restricted
 from tensorir.api.workload import Origin, Template, Templates, Workload
 from tensorir.automatic import plan
 from tensorir.errors import Problem
@@ -40,6 +41,12 @@ def two_kinds():
         "cpu": Template(lambda s, c: s.split("C.i", [None, c["f"]]) and None, space, kinds=("cpu",)),
     }
     return Workload("two", C, templates)
+
+
+def test_named_templates_alone_are_searched():
+    work, target = tir.ops.matmul(m=64, n=64, k=64), Target.parse("c -vector_bytes=32")
+    first, second, *_ = _restricted(work, (), (), target)
+    assert [*_restricted(work, (), (second,), target)] == [second] != [first]
 
 
 def test_template_follows_the_target():
