@@ -1,6 +1,7 @@
 """Fixtures for all tests."""
 
 import difflib
+import functools
 import gc
 import json
 import os
@@ -11,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tensorir.runtime import host
+
 GOLDEN = Path(__file__).parent / "golden"
 CASES = json.loads((Path(__file__).parent / "cases.json").read_text())
 """Of tests with many cases those that always run: they have the lines of the others (``tools/case_lines.py``)."""
@@ -18,6 +21,10 @@ DRAWN = 0.04
 """Of the other cases, in each run."""
 os.environ.pop("COLUMNS", None)  # readline leaves it to the processes of xdist, which are no terminals
 os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "16")  # NumPy's threads spin for 60 ms in each process that imports it
+
+host.cores = functools.wraps(host.cores)(
+    lambda: 2
+)  # of plain targets, so that schedules are the same on all machines; devices have what they have
 
 
 def pytest_addoption(parser):

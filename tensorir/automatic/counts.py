@@ -39,6 +39,7 @@ from tensorir.ir.tree import (
 )  # fmt: skip
 from tensorir.ir.visit import find, has, uses, writes
 from tensorir.lower.resolve_scopes import resolve_scopes
+from tensorir.machine import Machine, machine_of
 from tensorir.schedule.analysis import Index, in_loops, statements
 from tensorir.target import Target
 
@@ -51,7 +52,7 @@ EXTREME_OPS = 3.0
 DIVIDE = 7.0
 """Cycles of a division of one full vector."""
 ISSUE = 2.5
-"""Vectors of simple operations, loads or stores issued per cycle; ``Machine.cycles_s`` understates the clock."""
+"""Vectors of simple operations, loads or stores issued per cycle; ``Machine.clock`` understates the clock."""
 LINE = 64.0
 """Bytes moved for one element at a data-dependent address (gather, scatter): a cache line."""
 PENDING = 4096
@@ -60,8 +61,6 @@ LATE_READ_CYCLES = 8.0
 """Cycles of a load that waits for two pending stores."""
 CALL_SLOWDOWN = 1.1
 """Slowdown of math functions when a stage calls several: all need registers."""
-PAGE = 4096
-"""Bytes of a virtual memory page."""
 FIRST_CACHE_BYTES = 32768
 """Bytes of a core's L1 data cache."""
 SECOND_CACHE_CYCLES = 2.0
@@ -72,64 +71,6 @@ OVERLAP = 0.35
 """Fraction of the shorter of compute time and memory time that is not hidden by the longer one."""
 SUM_LATENCY = 3.2
 """Cycles between dependent additions to one accumulator."""
-
-
-@dataclass(frozen=True)
-class Machine:
-    """Parameters of the cost model for one kind of device.
-
-    call_s:   seconds to launch a program of any number of kernels;  launch_s: for each kernel;  block_s: for each block
-    wake_s:   seconds until other cores start, if any kernel has several blocks;  least_s: minimum seconds of a kernel
-    cycles_s: cycles per second;  cores: cores or multiprocessors that run blocks concurrently
-    levels:   (bytes, bytes per second) of each cache from the innermost on, then memory: the first level that holds all
-              arrays of a program sets its bandwidth
-    sets:     per cache (lines in a set, bytes after which sets repeat, latency in cycles)
-    miss:     latency of memory in cycles;  walk: cycles of a page-table walk, for elements in different pages
-    apart:    cycles per element of a vector loaded from non-adjacent addresses
-    """
-
-    call_s: float
-    launch_s: float
-    cycles_s: float
-    cores: int
-    levels: tuple[tuple[float, float], ...]
-    sets: tuple[tuple[int, int, float], ...]
-    miss: float
-    walk: float
-    apart: float
-    block_s: float
-    wake_s: float
-    least_s: float
-
-    def far(self, lines: int, pitch: int) -> float:
-        """Latency in cycles of an element whose cache line is reused after ``lines`` others at a distance of ``pitch``
-        bytes.
-
-        Lines at multiples of large powers of two compete for the same sets of a cache.
-        """
-        walk = self.walk if pitch >= PAGE else 0.0
-        for ways, span, cycles in self.sets:
-            if lines * math.gcd(pitch, span) <= ways * span:
-                return cycles + (walk if cycles else 0.0)
-        return self.miss + walk
-
-    def rate(self, nbytes: float) -> float:
-        """Bandwidth in bytes per second of repeated accesses to ``nbytes`` bytes: of the first level that fits them."""
-        return next(rate for size, rate in self.levels if nbytes <= size)
-
-
-CPU = Machine(
-    call_s=1.2e-6, launch_s=0.8e-6, cycles_s=3e9, cores=2, levels=((4e5, 130e9), (math.inf, 57e9)),
-    sets=((8, 1 << 12, 0.0), (8, 1 << 17, 6.0)), miss=70.0, walk=4.0, apart=1.0, block_s=4e-8, wake_s=3.6e-6,
-    least_s=7e-6,
-)  # fmt: skip
-"""Parameters of one core of a server CPU with 64-byte vectors; fitted to benchmarks/automatic/fusions.py."""
-GPU = Machine(
-    call_s=2e-6, launch_s=2e-6, cycles_s=1.4e9, cores=108, levels=((30e6, 4e12), (math.inf, 1.5e12)),
-    sets=(), miss=0.0, walk=0.0, apart=0.25, block_s=0.0, wake_s=0.0,
-    least_s=0.0,
-)  # fmt: skip
-"""Parameters of a GPU with 108 multiprocessors, from its data sheet; not validated by measurements."""
 
 
 @dataclass(frozen=True)
@@ -147,11 +88,11 @@ class KernelCounts:
     blocks: int
 
     def worked(self, machine: Machine, rate: float) -> float:
-        """Seconds of the kernel's blocks, with arrays moved at ``rate`` bytes per second; launches excluded."""
-        computed = self.cycles / machine.cycles_s
-        moved = self.moved / rate * machine.cores
+        """Seconds of the kernel's blocks, with arrays moved at ``rate`` bytes per second of a core; launches
+        excluded."""
+        computed, moved = self.cycles / machine.clock, self.moved / rate
         alone = max(computed, moved) + OVERLAP * min(computed, moved)
-        return alone / min(machine.cores, self.blocks) + self.blocks * machine.block_s
+        return alone / min(machine.cores, self.blocks) + self.blocks * machine.block_s / machine.cores
 
     def launched(self, machine: Machine, rate: float) -> float:
         """Seconds of launch overhead: ``launch_s``, or for a short kernel the rest of ``least_s``, its minimum time."""
@@ -182,11 +123,11 @@ def called(n: Nest, along: set[Var] | None = None) -> float:
 
 
 def counts_of(program: Program, target: Target) -> Counts:
-    """Cost-model counts of a scheduled program on a target; seconds on the fixed ``Machine`` ``CPU`` or ``GPU``.
+    """Cost-model counts of a scheduled program on a target; seconds on its machine (``machine_of``).
 
     Symbolic extents count as their maximum.
     """
-    machine = CPU if target.kind == "cpu" else GPU
+    machine = machine_of(target)
     scoped = resolve_scopes(program, target)
     touched = {b for s in find(scoped.body, Stage) for b in _arrays(s)}
     rate = machine.rate(sum(map(bytes_of, touched)))

@@ -32,6 +32,7 @@ class Part(ABC, Shown):
     reason: text for the trace, with numbers: the reason for the claim
     needs:  required feature of the target, such as "sm_80"; "" for none
     approximate: True if the algorithm differs from the declared one and rounds otherwise: never the default
+    scalar: True if most of its work is not in vectors, on a device that has some
     plainest: True if no simpler part exists, so that its code length is not limited
     """
 
@@ -39,6 +40,7 @@ class Part(ABC, Shown):
     plainest: ClassVar[bool] = False
     needs: str = ""
     approximate: bool = False
+    scalar: bool = False
 
     def __init__(self, graph: Graph, anchor: Nest, target: Target, names: Sequence[str] = (), reason: str = "") -> None:
         self.graph, self.anchor, self.target, self.reason = graph, anchor, target, reason

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 import re
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ from tensorir.errors.needs import need_choice, need_number
 from tensorir.expr.program import as_outputs
 from tensorir.expr.tensor import Tensor
 from tensorir.ir.build import as_int
+from tensorir.ir.dims import most
 from tensorir.ir.node import Node
 from tensorir.ir.once import nests
 from tensorir.ir.shared import children_first
@@ -31,6 +33,7 @@ from tensorir.lower.lowered import lowered
 from tensorir.lower.pipeline import lower
 from tensorir.lower.resolve_scopes import resolve_scopes
 from tensorir.lower.room import may_be_full
+from tensorir.machine import machine_of
 from tensorir.runtime.host import target_here
 from tensorir.schedule.analysis import index_of, touched_by
 from tensorir.schedule.schedule import BaseSchedule
@@ -43,6 +46,8 @@ TUNED = 2
 """Maximum number of parts whose knobs are searched, by importance; the others keep their defaults."""
 MOST_CONFIGURATIONS = 5000
 """Maximum legal configurations of a space with knobs of several parts."""
+CLEARLY = 1.5
+"""Least ratio of modelled seconds by which a round of plans goes before another: models of rules differ by less."""
 FULL_TARGETS = {"cpu": Target.parse("opencl"), "gpu": Target.parse("cuda -arch=sm_90a")}
 """A machine-independent target of each kind; the GPU has every feature that rules require."""
 
@@ -265,7 +270,12 @@ class _Planner:
         return found if found else next((None for _ in self.plans()), None)
 
     def _rounds(self) -> Iterator[_Round]:
-        return filter(None, map(self._round, dict.fromkeys((RULES_BEFORE_INLINING, ()))))
+        """The rounds, that of the default plan first; one that leaves vectors or cores idle is last if the other is
+        expected to be clearly faster.
+        """
+        first, last = self._round(RULES_BEFORE_INLINING), self._round(())
+        swap = first and last and first.doubtful() and CLEARLY * last.seconds < first.seconds
+        return filter(None, (last, first) if swap else (first, last))
 
     def _begun(self, whole: Sequence[Rule]) -> _Round | None:
         """The round whose first parts come from the rules ``whole``; None if these claim nothing."""
@@ -291,6 +301,20 @@ class _Round:
     def parts(self) -> tuple[Part, ...]:
         """Parts of the default plan, the first ones included; () if no stage has a part whose start works."""
         return self.claims.claimed(RULES, self.first)
+
+    def doubtful(self) -> bool:
+        """True if the round's first parts are ``scalar``, or have work for less than half of the machine's cores."""
+        cores = machine_of(self.claims.plain.target).cores
+        return any(part.scalar or 2 * self.claims.blocks(part) < cores for part in self.first)
+
+    @property
+    def seconds(self) -> float:
+        """Modelled seconds of the default plan, launches included; inf if some part has no model."""
+        launch = machine_of(self.claims.plain.target).launch_s
+        return sum(
+            math.inf if (seconds := p.space.expected_s) is None else seconds(p.space.default) + launch
+            for p in self.parts
+        )
 
     def plans(self) -> Iterator[Plan]:
         """All plans of the round, the default first."""
@@ -416,6 +440,16 @@ class _Claims:
         if lowers and (start := self.waiting.pop(part, None)):
             self.tried[part] = self._lowers(part, start)
         return self.tried[part]
+
+    def blocks(self, part: Part) -> int:
+        """Blocks of the widest kernel of a part's start."""
+        s = self._declared(part)
+        part.steps(s, part.space.default)
+        index = index_of(s.program)
+        grids = (
+            (most(x.extent) for x in index.above(stage) if x.kind.level == "block") for stage in index.stages.values()
+        )
+        return max(map(math.prod, grids))
 
     def _key(self, part: Part) -> Hashable:
         """Hashable key equal for parts that succeed or fail alike: stages without names, roles of their arrays, default

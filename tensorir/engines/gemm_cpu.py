@@ -21,7 +21,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 from tensorir.engines.blocks import extent_of
-from tensorir.engines.model import CORES, LAUNCH, CpuTile, balance, crowding, in_balanced_tiles, room
+from tensorir.engines.model import CpuTile, crowding, in_balanced_tiles, room
 from tensorir.engines.packing import SIDE, leave_turned, tiles_of, turned
 from tensorir.engines.problems import Gemm
 from tensorir.engines.product import Product, bind_outer, sums_in_registers
@@ -35,59 +35,57 @@ if TYPE_CHECKING:
     from tensorir.schedule.schedule import BaseSchedule
 
 
-# What the parts of a matrix product take on a CPU, in cycles of a core of ``CLOCK``.
+# What the parts of a matrix product take on a CPU, in cycles of ``Machine.clock`` (which understates it).
 #
 # Each part has a price for a vector, a line or an element, and prices add up. All are fitted together over what
 # ``benchmarks/tuner/judge_cpu_model.py`` measured at rest of products and of convolutions as products, on two cores of
 # a server with vectors of 64 bytes. ``LATENCY`` and ``STRIDED`` bound nothing there.
 
-CLOCK = 4e9
-"""Clock in Hz of the core that prices were measured on."""
-MULTIPLY, LOAD = 0.47, 0.37
+MULTIPLY, LOAD = 0.3525, 0.2775
 """Cycles of a multiply-add of vectors, and of a load of a vector or of an element for all lanes."""
-LATENCY = 4.0
+LATENCY = 3.0
 """Cycles between dependent multiply-adds."""
-FOLDED = 0.23
+FOLDED = 0.1725
 """Cycles of a scalar operand folded into its only multiply-add, contiguous with others in memory."""
-POINTERS, PLACE = 12, 15.0
+POINTERS, PLACE = 12, 11.25
 """Rows of an unevenly spaced tile whose addresses stay in registers; cycles to compute the address of a row."""
 UNEVEN_FACTOR = 1.04
 """Slowdown of a tile of windows with unevenly spaced rows."""
-SECOND_CACHE_LINE, THIRD_CACHE_LINE = 0.42, 1.6
+SECOND_CACHE_LINE, THIRD_CACHE_LINE = 0.315, 1.2
 """Additional cycles per 64 bytes of b from the L2 cache, or across lines; and from beyond the L2 cache."""
 SECOND_CACHE_BYTES = 1792 * 1024
 """Bytes of L2 cache: one panel stays there up to a quarter of it, next to other data, all of b up to three quarters."""
 L1_BYTES = 24 * 1024
 """Maximum bytes of a panel of b that stays in the L1 cache while rows of a pass by."""
-SUM = 3.2
+SUM = 2.4
 """Cycles to store a vector of accumulators to block memory, or load it from there."""
-COPY, TURN, STRIDED, GATHER = 0.19, 0.67, 1.6, 0.57
+COPY, TURN, STRIDED, GATHER = 0.1425, 0.5025, 1.2, 0.4275
 """Cycles to pack an element of b: in vectors, transposed in registers, one by one, from runs shorter than vectors."""
-SCATTERED = 1.2
+SCATTERED = 0.9
 """Cycles to read an element of b in place from runs shorter than vectors."""
-RAGGED = 1.3
+RAGGED = 0.975
 """Cycles to store an element lane by lane, as for all vectors if the last one of a row is incomplete."""
-LEAVING, ALONE = 0.6, 2.5
+LEAVING, ALONE = 0.45, 1.875
 """Cycles to store a result transposed in registers, in vectors of rows, and one by one."""
-GAP_LINE, FAR_PANELS = 6.0, 3000.0
+GAP_LINE, FAR_PANELS = 4.5, 2250.0
 """Cycles per 64 bytes of gaps between the elements of a that each panel reads; cycles of the first panel of a block, if
 a kernel packs panels beyond the L2 cache, until prefetching sets in.
 """
 FEW_TILES_ROWS = 64
 """Maximum rows of plain matrices for which the tiles of a panel take less time than loading a far panel."""
-FAR_STREAM = 11.0
+FAR_STREAM = 8.25
 """Cycles per 64 bytes of panels streamed from beyond the L2 cache."""
-FAR_LINE, FAR_RUN = 7.2, 9.9
+FAR_LINE, FAR_RUN = 5.4, 7.425
 """Cycles per 64 bytes that a core reads for the first time; additional cycles per run, which is not prefetched."""
-PACKED = 25.0
+PACKED = 18.75
 """Cycles per 64 bytes that one kernel packs and another one reads."""
-START_CYCLES = 77_000.0
+START_CYCLES = 57_750.0
 """Cycles of a launch in which only one core works."""
-ACROSS, FOUR, SPILLED = 1.25, 0.8, 0.25
+ACROSS, FOUR, SPILLED = 0.9375, 0.8, 0.1875
 """Cycles per lane of a horizontal sum of a vector; factor on them if four adjacent results are stored together;
 additional cycles of a multiply-add if the vectors of both operands do not fit in registers.
 """
-KEPT_CYCLES = 0.6
+KEPT_CYCLES = 0.45
 """Cycles per element of the padded image that a block stages."""
 FEWEST_EVEN_ROWS = 4
 """Least rows of an evenly spaced tile that may be better than a larger, uneven one."""
@@ -168,8 +166,8 @@ def packing_cycles(p: Gemm, vectors: int, turned: bool) -> float:
     return way + (RAGGED / vectors if p.n % p.vector_lanes else 0.0)
 
 
-def reading_cycles(p: Gemm, rows: int, run: int) -> float:
-    """Cycles of cold reads of a and b over all cores, for blocks of ``rows`` rows.
+def reading_cycles(p: Gemm, rows: int, run: int, cores: int) -> float:
+    """Cycles of cold reads of a and b over all ``cores``, for blocks of ``rows`` rows.
 
     run: columns after which b is read elsewhere; 0 if all are contiguous
 
@@ -177,13 +175,13 @@ def reading_cycles(p: Gemm, rows: int, run: int) -> float:
     """
     several = rows < p.m and p.batch == 1
     of_a, of_b = (p.k * side * share for side, share in zip((p.m, p.n), p.apart, strict=True))
-    b, a = of_b * (1.0 if several else 0.5), of_a * (0.5 if several or p.batch > 1 else 1.0)
-    return CORES * p.batch * (FAR_LINE * (a + b) * p.sum_bytes / 64 + (FAR_RUN * b / run if run else 0.0))
+    b, a = of_b * (1.0 if several else 1 / cores), of_a * (1 / cores if several or p.batch > 1 else 1.0)
+    return cores * p.batch * (FAR_LINE * (a + b) * p.sum_bytes / 64 + (FAR_RUN * b / run if run else 0.0))
 
 
-def launched(cycles: float) -> float:
-    """``cycles``, summed over all cores, plus the start of parallel work: CORES * START_CYCLES, at most ``cycles``."""
-    return cycles + min(cycles, CORES * START_CYCLES)
+def launched(cycles: float, cores: int) -> float:
+    """``cycles``, summed over all cores, plus the start of parallel work: cores * START_CYCLES, at most ``cycles``."""
+    return cycles + min(cycles, cores * START_CYCLES)
 
 
 ROWS_OF_SUMS = 96
@@ -198,7 +196,6 @@ class RegisterTile(CpuTile[Gemm], ABC):
     pack_a: pack a first, converted to the accumulator type;  unroll_k: unrolled reduction steps
     """
 
-    clock = CLOCK
     rows, tile, pack_a, unroll_k = Knob[int](), Knob[int](), Knob[int](), Knob[int]()
 
     @property
@@ -235,7 +232,7 @@ class RegisterTile(CpuTile[Gemm], ABC):
     def makespan(self) -> float:
         """Number of blocks that the busiest core executes, as a float; slightly more if blocks are few."""
         blocks = self.p.batch * -(-self.p.n // self.wide) * -(-self.p.m // self.high)
-        return blocks / balance(blocks) * (1.02 if blocks < 4 else 1.0)
+        return blocks / self.machine.balance(blocks) * (1.02 if blocks < 2 * self.machine.cores else 1.0)
 
     @abstractmethod
     def product(self, s: BaseSchedule, of: Product) -> BaseSchedule:
@@ -343,11 +340,11 @@ class PanelTile(RegisterTile):
         """Cycles outside blocks: cold reads of a and b, and the packing kernels."""
         p, packing, moved = self.p, 0.0, PACKED * self.p.sum_bytes / 64
         if self.pack == "kernel" and not p.prepack:
-            packing += (self.packing + moved) * p.k * p.n * p.batch + (LAUNCH * CORES if p.image else 0.0)
+            packing += (self.packing + moved) * p.k * p.n * p.batch + (self.machine.one_kernel if p.image else 0.0)
         if self.pack_a and has_gaps(p):
-            packing += (GATHER + moved) * p.k * p.m * p.batch + LAUNCH * CORES
+            packing += (GATHER + moved) * p.k * p.m * p.batch + self.machine.one_kernel
         runs = 0 if p.tb or p.prepack or is_scattered(p) else self.run
-        return reading_cycles(p, self.high, runs) + packing
+        return reading_cycles(p, self.high, runs, self.machine.cores) + packing
 
     @property
     def chains(self) -> int:
@@ -455,7 +452,7 @@ class ColumnTile(PanelTile):
     def cost(self) -> float:
         far = FAR_PANELS if self.pack == "kernel" and is_far(self.p) else 0.0
         blocks = (self.panels * self.panel_cycles() + self.ragged + far + self.kept) * self.makespan()
-        return launched(blocks + self.around)
+        return launched(blocks + self.around, self.machine.cores)
 
     @property
     def kept(self) -> float:
@@ -585,7 +582,7 @@ class StripTile(PanelTile):
         p, panels, pieces = self.p, -(-self.columns // self.width), -(-self.p.k // self.depth)
         sums = self.high * (pieces * panels * self.vectors + 2 * self.columns / p.vector_lanes)
         cycles = panels * self.panel_cycles() + SUM * sums + self.ragged
-        return launched(cycles * self.makespan() + self.around)
+        return launched(cycles * self.makespan() + self.around, self.machine.cores)
 
 
 class DotTile(RegisterTile):
@@ -643,7 +640,8 @@ class DotTile(RegisterTile):
             return in_balanced_tiles(self.columns, self.outputs, lambda outputs: dot_cycles(self.p, rows, outputs))
 
         cycles = in_balanced_tiles(self.high, self.tile, of_rows)
-        return launched(cycles * self.makespan() + reading_cycles(self.p, self.high, 0))
+        cores = self.machine.cores
+        return launched(cycles * self.makespan() + reading_cycles(self.p, self.high, 0, cores), cores)
 
 
 TEMPLATES: Mapping[str, type[RegisterTile]] = {"column": ColumnTile, "strip": StripTile, "dot": DotTile}

@@ -15,9 +15,8 @@ from typing import ClassVar
 from tensorir.engines.problems import Conv
 from tensorir.engines.steps import divisors_near
 from tensorir.engines.tiles import Config, Knobs, P, Tile
+from tensorir.machine import Machine, machine_of
 from tensorir.target import Target
-
-Cost = Callable[[Config], float]
 
 BLOCK_BYTES = 508 * 1024
 """Block memory that stays in one core's second-level cache."""
@@ -27,12 +26,6 @@ SUMS = 8
 """Independent accumulators that keep a core busy: two multiply-adds per cycle, a latency of four cycles."""
 SPARE_REGISTERS = 4
 """Vector registers for operands, not available for accumulators."""
-CYCLES_S = 3e9
-"""Core clock of the model in Hz."""
-CORES = 2
-"""Cores assumed to share the work."""
-LAUNCH = 20_000.0
-"""Cycles of launching one more kernel."""
 BLOCK = 300.0
 """Cycles of overhead per block of a convolution."""
 HANDOVER_CYCLES = 80_000.0
@@ -55,12 +48,15 @@ class CpuTile(Tile[P]):
     """A CPU configuration with a modelled time.
 
     free: knobs that the model ignores; they start at their first value
-    clock: core clock in Hz
     ``start``: the configuration of least ``cost`` among the legal ones of ``tried``; None if none is legal; cached
     """
 
-    clock: ClassVar[float] = CYCLES_S
     free: ClassVar[Sequence[str]] = ()
+
+    @property
+    def machine(self) -> Machine:
+        """The machine that the target names."""
+        return machine_of(self.target)
 
     def cost(self) -> float:
         """Modelled cycles summed over all cores; 0.0 without a model."""
@@ -69,7 +65,10 @@ class CpuTile(Tile[P]):
     @classmethod
     def expected(cls, p: P, target: Target) -> Callable[[Config], float] | None:
         """Function from a configuration to modelled seconds; None without a model."""
-        return None if cls.cost is CpuTile.cost else seconds_of(lambda c: cls(c, p, target).cost(), cls.clock)
+        if cls.cost is CpuTile.cost:
+            return None
+        machine = machine_of(target)
+        return lambda c: cls(c, p, target).cost() / (machine.cores * machine.clock)
 
     @classmethod
     def tried(cls, p: P, knobs: Knobs) -> Iterable[Knobs]:
@@ -118,28 +117,18 @@ def crowding(rows: int, pitch: int) -> float:
     return 1.0 + 0.1 * max(0, rows - lines)
 
 
-def balance(blocks: int, cores: int = CORES) -> float:
-    """Fraction, in (0, 1], of the cores' time used by ``blocks`` >= 1 equal blocks."""
-    return blocks / (-(-blocks // cores) * cores)
+def priced(cycles: float, blocks: int, machine: Machine) -> float:
+    """Cycles of ``blocks`` blocks of ``cycles`` each, summed over all cores with idle time; 5 % more if a core has
+    fewer than two.
+    """
+    return cycles * blocks / machine.balance(blocks) * (1.05 if blocks < 2 * machine.cores else 1.0)
 
 
-def priced(cycles: float, blocks: int) -> float:
-    """Cycles of ``blocks`` blocks of ``cycles`` each, summed over all cores with idle time; 5 % more if < 4 blocks."""
-    return cycles * blocks / balance(blocks) * (1.05 if blocks < 4 else 1.0)
-
-
-def shared(cycles: float) -> float:
+def shared(cycles: float, machine: Machine) -> float:
     """Cycles summed over all cores of a kernel that takes ``cycles`` in total; small ones run on one core while others
     idle.
     """
-    return min(CORES * cycles, cycles + CORES * HANDOVER_CYCLES)
-
-
-def seconds_of(cost: Cost, clock: float = CYCLES_S) -> Cost:
-    """``cost`` (configuration -> total cycles) as a function configuration -> seconds, on ``CORES`` cores of ``clock``
-    Hz.
-    """
-    return lambda c: cost(c) / (CORES * clock)
+    return min(machine.cores * cycles, cycles + machine.cores * HANDOVER_CYCLES)
 
 
 def counts(n: int, most: int) -> list[int]:

@@ -13,7 +13,6 @@ import numpy as np
 from tensorir import nn
 from tensorir.api.workload import Template, Templates, Workload
 from tensorir.automatic.facts import Wishes
-from tensorir.engines.model import CORES
 from tensorir.engines.problems import Conv
 from tensorir.errors import DeclarationError, refuse
 from tensorir.errors.needs import need_number, plain_ints
@@ -187,8 +186,7 @@ def _begins_with(shape: Conv, ruled: Mapping[str, Template], target: Target) -> 
     ways = {} if narrow else {name: ruled[name] for name in WAYS if name in ruled}
     if len(ways) < 2:
         return next(iter(ruled))
-    # models of products are of so many cores, and those of cells of any
-    return fastest(ways.items(), replace(target, units=CORES) if "cpu_tile_registers" in ways else target)
+    return fastest(ways.items(), target)
 
 
 def _in_groups(shape: Conv) -> bool:

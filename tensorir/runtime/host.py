@@ -39,14 +39,14 @@ def as_here(target: Target) -> Target:
 
 
 def target_here(given: str | Target) -> Target:
-    """Target for ``given`` on this machine: plain ``"opencl"`` gets this CPU's vector registers.
+    """Target for ``given`` on this machine: plain ``"c"`` and ``"opencl"`` get this CPU's vector registers and cores.
 
-    Schedules for it are then those that PoCL's device here is tuned with. Other drivers vectorize themselves, and their
-    devices report 16 registers of 32 bytes.
+    Schedules for it are then those that its devices here are tuned with. Other drivers than PoCL vectorize themselves,
+    and their devices report 16 registers of 32 bytes.
     """
-    plain = isinstance(given, str) and set(given.split()) <= {"opencl", "-kind=cpu"}
+    plain = isinstance(given, str) and set(given.split()) <= {"c", "opencl", "-kind=cpu"}
     target = Target.parse(given)
-    return as_here(target) if plain else target
+    return replace(as_here(target), units=cores()) if plain else target
 
 
 def cores() -> int:

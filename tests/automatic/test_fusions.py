@@ -7,12 +7,14 @@ import numpy as np
 import pytest
 
 import tensorir as tir
-from tensorir.automatic.counts import CPU, counts_of
+from tensorir.automatic.counts import counts_of
 from tensorir.cli import main
 from tensorir.errors import ScheduleError
+from tensorir.machine import machine_of
 from tensorir.tune.ratio import Ratio
 
 TARGETS = ("opencl", "cuda -arch=sm_80")
+MACHINE = machine_of(tir.Target.parse("opencl"))
 
 
 def placeholder(*shape, name="A"):
@@ -117,7 +119,7 @@ def test_kernels_of_nothing_in_common_gain_a_launch_and_no_byte():
     r = row(tir.fusions((P, Q)), "P", "Q")
     assert r.saved_bytes == 0
     assert r.launch_bound
-    assert r.saved_s == pytest.approx(CPU.least_s, rel=0.2)
+    assert r.saved_s == pytest.approx(MACHINE.least_s, rel=0.2)
     assert r.recommended, "two of them take nearly twice as long"
     assert "gains a launch" in r.verdict
     assert replace(r, measured=Ratio(1.01, 0.9, 1.1)).verdict == "saves a launch: measure it"
@@ -215,17 +217,17 @@ def test_counts_are_those_of_the_tree():
     _, lane = s.split("Y.j", [None, 16])
     s.vectorize(lane)
     found = counts_of(s.program, s.target)
-    assert (found.kernels, found.nbytes, found.launch_s) == (1, 2 * 256 * 256 * 4, CPU.launch_s)
+    assert (found.kernels, found.nbytes, found.launch_s) == (1, 2 * 256 * 256 * 4, MACHINE.launch_s)
     slow = tir.Schedule(chain(256))
     slow.compute_inline("P")
     one = counts_of(slow.program, slow.target)
     assert one.nbytes == found.nbytes
-    fixed = CPU.call_s + CPU.launch_s
+    fixed = MACHINE.call_s + MACHINE.launch_s
     assert 3 < (one.seconds - fixed) / (found.seconds - fixed) < 16, "two vectors of 32 bytes for 16 cells"
     slow.bind("Y.i", "block.x")
     assert counts_of(slow.program, slow.target).seconds < 0.7 * one.seconds, "on two cores"
     short = counts_of(tir.Schedule(chain(8)).program, slow.target)
-    assert short.launch_s == pytest.approx(2 * CPU.least_s, rel=0.2), "until the next one can begin"
+    assert short.launch_s == pytest.approx(2 * MACHINE.least_s, rel=0.2), "until the next one can begin"
 
 
 def test_measuring_gives_an_interval_and_the_advice_follows_it():

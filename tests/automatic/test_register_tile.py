@@ -10,7 +10,7 @@ from tensorir.automatic.plan import plans
 from tensorir.automatic.rules.register_counts import Reads, borders
 from tensorir.automatic.rules.register_walk import balanced, parted, shifted
 
-CPUS = ("opencl -registers=16 -vector_bytes=32", "c -registers=32 -vector_bytes=64")
+CPUS = ("opencl -registers=16 -vector_bytes=32 -units=2", "c -registers=32 -vector_bytes=64 -units=2")
 NAME = "cpu_tile_registers"
 
 

@@ -224,7 +224,7 @@ def test_any_configuration_on_tensor_cores(seed, op, shape, layout):
 ])  # fmt: skip
 def test_gradients_in_groups_begin_with_rules_where_these_have_tiles(op, groups, first):
     work = getattr(tir.ops, op)(n=1, c=48, k=48, h=9, w=9, groups=groups, pad=1, layout="NHWC")
-    assert work.template_for("c -registers=32 -vector_bytes=64") == first
+    assert work.template_for("c -registers=32 -vector_bytes=64 -units=2") == first
 
 
 def test_types_that_cannot_be_turned_take_another_template():

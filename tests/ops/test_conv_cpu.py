@@ -19,8 +19,8 @@ from tensorir.tune.template import suiting
 
 pytestmark = pytest.mark.usefixtures("unoptimised")
 
-CPU = "opencl -registers=16 -vector_bytes=32"
-WIDE = "opencl -registers=32 -vector_bytes=64"
+CPU = "opencl -registers=16 -vector_bytes=32 -units=2"
+WIDE = "opencl -registers=32 -vector_bytes=64 -units=2"
 LAYOUTS = ("NCHW", "NHWC")
 SHAPES = {
     "3x3": dict(c=9, h=7, w=9, k=19, pad=1),
@@ -255,7 +255,7 @@ def test_windows_by_channels_are_an_alternative_where_pixels_follow_each_other()
 
 def test_a_convolution_begins_with_what_the_models_expect_to_be_faster_on_a_target():
     work = tir.ops.conv2d(c=64, h=56, w=56, k=64, r=3, s=3, pad=1)
-    assert work.template_for(WIDE) == "cpu_tile_turned"
+    assert work.template_for(WIDE) == "cpu_tile_image"
     names = [n for n in of_processors(work) if "_tile" in n]
     spaces = {n: work.templates[n].space_for(tir.Target.parse(WIDE)) for n in names}
     expected = {n: s.expected_s(s.default) for n, s in spaces.items()}

@@ -13,8 +13,8 @@ from tensorir.interp.reference import random_arguments
 
 pytestmark = pytest.mark.usefixtures("unoptimised")
 
-CPU = "opencl -registers=16 -vector_bytes=32"
-WIDE = "opencl -registers=32 -vector_bytes=64"
+CPU = "opencl -registers=16 -vector_bytes=32 -units=2"
+WIDE = "opencl -registers=32 -vector_bytes=64 -units=2"
 LAYOUTS = ("NCHW", "NHWC")
 SHAPES = {
     "4 a group": dict(c=16, k=16, groups=4, h=7, w=9, pad=1),

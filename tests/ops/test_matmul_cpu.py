@@ -28,8 +28,8 @@ from tensorir.tune.template import suiting
 
 pytestmark = pytest.mark.usefixtures("unoptimised")
 
-CPU = "opencl -registers=16 -vector_bytes=32"
-WIDE = "opencl -registers=32 -vector_bytes=64"
+CPU = "opencl -registers=16 -vector_bytes=32 -units=2"
+WIDE = "opencl -registers=32 -vector_bytes=64 -units=2"
 TARGETS = st.sampled_from([CPU, WIDE])
 DTYPES = ("float32", "float64", "float16", "bfloat16", "int8", "uint8", "int32")
 
@@ -154,7 +154,7 @@ def test_every_template_has_a_configuration_without_packing_in_each_launch_when_
     (dict(m=1, n=3072, k=768), "cpu_rows_across"),
     (dict(m=32, n=4096, k=4096), "cpu_tile_strip"),
     (dict(m=32, n=4096, k=4096, prepack=True), "cpu_tile_column"),
-    (dict(m=1, n=3072, k=768, tb=True), "cpu_rows"),
+    (dict(m=1, n=64, k=4096, tb=True), "cpu_rows"),
     (dict(m=1, n=3072, k=768, tb=True, prepack=True), "cpu_tile_column"),
     (dict(m=384, n=1, k=512), "cpu_tile_dot"),
     (dict(m=512, n=512, k=512, tb=True), "cpu_tile_column"),
@@ -202,8 +202,8 @@ def test_the_model_of_what_is_read():
     runs = replace(p, n=784, run=28)
     assert element_cycles(runs, 16, 32, True) > packing_cycles(runs, 2, False) > packing_cycles(p, 2, False)
     assert packing_cycles(replace(p, n=1000), 2, False) > packing_cycles(p, 2, False)  # half a vector at the end
-    assert reading_cycles(p, 32, 0) > reading_cycles(p, 64, 0)  # each core reads all of b
-    assert reading_cycles(p, 64, 16) > reading_cycles(p, 64, 128) > reading_cycles(p, 64, 0)  # in runs
+    assert reading_cycles(p, 32, 0, 2) > reading_cycles(p, 64, 0, 2)  # each core reads all of b
+    assert reading_cycles(p, 64, 16, 2) > reading_cycles(p, 64, 128, 2) > reading_cycles(p, 64, 0, 2)  # in runs
 
 
 @pytest.mark.parametrize("parameters", [

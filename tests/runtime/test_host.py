@@ -66,13 +66,20 @@ def test_the_target_of_a_cpu_says_how_wide_it_is():
     assert tir.Target.parse(target.text) == target
 
 
+def one():
+    a = tir.placeholder((8,), name="a")
+    return tir.compute((8,), lambda i: a[i] + 1, name="y")
+
+
 @pytest.mark.parametrize("wide", [False, True])
-def test_plain_opencl_is_this_processor(monkeypatch, wide):
+def test_plain_names_are_this_processor(monkeypatch, wide):
     monkeypatch.setattr(host, "has_avx512", lambda: wide)
+    monkeypatch.setattr(host, "cores", lambda: 6)
     bare = tir.Target.parse("opencl")
-    for plain in ("opencl", "opencl -kind=cpu"):
+    for plain in ("opencl", "opencl -kind=cpu", "c"):
         here = host.target_here(plain)
         assert (here.registers, here.vector_bytes) == ((32, 64) if wide else (16, 32))
+        assert here.units == 6 and tir.auto_schedule(one(), plain).target == here, "as traces and records hold it"
     for said in (bare, "opencl -vector_bytes=32", "opencl -kind=gpu", "cuda"):
         assert host.target_here(said) == tir.Target.parse(said), "what is said stays"
 
@@ -80,8 +87,9 @@ def test_plain_opencl_is_this_processor(monkeypatch, wide):
 @pytest.mark.parametrize("wide", [False, True])
 def test_a_configuration_of_this_device_gives_its_kernel_for_plain_opencl(monkeypatch, wide):
     monkeypatch.setattr(host, "has_avx512", lambda: wide)
+    monkeypatch.setattr(host, "cores", lambda: 2)
     work = tir.ops.conv2d(c=16, h=14, w=14, k=32, pad=1)
-    device = "opencl -registers=32 -vector_bytes=64" if wide else "opencl -registers=16 -vector_bytes=32"
+    device = f"opencl {'-registers=32 -vector_bytes=64' if wide else '-registers=16 -vector_bytes=32'} -units=2"
     made = work.schedule(template="cpu_tile_column", target=device)
     config = work.templates["cpu_tile_column"].space_for(made.target).default
     assert work.schedule(config, "cpu_tile_column", "opencl").source() == made.source()
@@ -108,7 +116,7 @@ def test_cores_are_no_more_than_affinity_and_a_container_give(tmp_path, monkeypa
     (tmp_path / "cpu").mkdir()
     for name, text in files.items():
         (tmp_path / name).write_text(text)
-    assert host.cores() == most
+    assert host.cores.__wrapped__() == most
 
 
 ZEN, CORE = ("sse4a abm avx2 bmi1 bmi2 f16c fma movbe", "abm avx2 bmi1 bmi2 f16c fma movbe avx512f")

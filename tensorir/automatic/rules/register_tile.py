@@ -21,9 +21,10 @@ from tensorir.automatic.rules.register_counts import Reads, reduced
 from tensorir.automatic.rules.register_image import image_of, widened
 from tensorir.automatic.rules.register_walk import Walk
 from tensorir.automatic.rules.stream import narrow, on_cores, windows
-from tensorir.engines.model import CORES, LAUNCH, SUMS, room
+from tensorir.engines.model import SUMS, room
 from tensorir.ir.dims import most
 from tensorir.ir.tree import Iter
+from tensorir.machine import machine_of
 from tensorir.schedule.schedule import BaseSchedule
 from tensorir.target import Target
 from tensorir.tune.legal import Predicate
@@ -239,7 +240,8 @@ class RegisterPart(Part):
         blocks = math.prod(share.blocks for share in walk.shares)
         cycles += blocks * (BLOCK_CYCLES + STAGE_CYCLES * self._staged(walk))
         if not self.ahead:
-            cycles += LAUNCH * CORES if c.get("pack") else blocks * PACK_CYCLES * self._packed_cells(walk)
+            packed = blocks * PACK_CYCLES * self._packed_cells(walk)
+            cycles += machine_of(self.target).one_kernel if c.get("pack") else packed
         moved = sum(n.moved for n in dict.fromkeys((*self.readers, self.anchor)))
         return on_cores(self.target, cycles, moved, blocks)
 

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 
 from tensorir.automatic.facts import Graph, Nest
@@ -12,12 +12,15 @@ from tensorir.automatic.part import Config, Part
 from tensorir.errors import ScheduleError
 from tensorir.ir.tree import Update
 from tensorir.ir.visit import find
+from tensorir.machine import machine_of
 from tensorir.schedule.schedule import BaseSchedule
 from tensorir.target import Target
 from tensorir.tune.legal import Predicate
 
 ROWS = 32
 """Queries per block on a GPU, one per thread."""
+SCALAR_CYCLES = 2.1
+"""Cycles of a multiply-add with its loads, outside of vectors."""
 
 
 def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
@@ -72,6 +75,7 @@ class RollingPart(Part):
             f"{largest.name}, {total.name} and {sums.name} go through {sums.axes[-1]} together: no scores in memory"
         )
         super().__init__(graph, anchor, target, names, reason)
+        self.scalar = type(self) is RollingPart and target.kind == "cpu" and anchor.constant
 
     @classmethod
     def tiled(cls, graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
@@ -105,6 +109,15 @@ class RollingPart(Part):
     def _limits(self) -> Mapping[str, Predicate]:
         """Constraints of the subclass, by name."""
         return {}
+
+    def expected(self) -> Callable[[Config], float] | None:
+        """One query per block of a CPU, no vectors: each query waits for its multiply-adds one by one."""
+        if self.target.kind == "gpu":
+            return None
+        machine, queries, terms = machine_of(self.target), self.largest.cells, self.scores[-1].reduced
+        depth = self.scores[-1].size(terms) + self.sums.size(self.sums.spatial[-1:])
+        cycles = queries * self.length * depth * SCALAR_CYCLES
+        return lambda c: cycles / (machine.clock * min(machine.cores, queries))
 
     def schedule(self, s: BaseSchedule, config: Config) -> None:
         sums, rows = self.sums, len(self.largest.spatial)

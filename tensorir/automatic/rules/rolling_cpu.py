@@ -14,14 +14,13 @@ from tensorir.automatic.rules.rolling import RollingPart, own_loops, skip_masked
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.structure import identical
 from tensorir.ir.tree import Buffer
+from tensorir.machine import machine_of
 from tensorir.schedule.schedule import BaseSchedule
 from tensorir.target import Target
 from tensorir.tune.legal import Predicate
 
 MULTIPLY_S = 0.5e-9
 """Seconds of a vector multiply-add, including its loads."""
-CORES = 16
-"""Maximum number of blocks that run concurrently in the cost model."""
 
 
 def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
@@ -86,8 +85,8 @@ class TiledRollingPart(RollingPart):
         ragged = 1.0 + 2.0 * (self.count % queries > 0) / blocks + 2.0 * (self.length % keys > 0) / pieces
         each = queries * keys * (depth * loads + 24) + queries * 4 * depth
         far = 1.0 + queries * (keys + depth) / (1 << 16)
-        idle = CORES / min(CORES, heads * blocks)
-        return heads * blocks * pieces * each / width * MULTIPLY_S * ragged * far * idle
+        at_once = min(machine_of(self.target).cores, heads * blocks)
+        return heads * blocks * pieces * each / width * MULTIPLY_S * ragged * far / at_once
 
     # -- the steps
 

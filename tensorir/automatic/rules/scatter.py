@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from tensorir.automatic.facts import Graph, Nest, bytes_of, vector_lanes
 from tensorir.automatic.part import Config, Part
 from tensorir.automatic.rules.stream import BYTES_S, on_cores
-from tensorir.engines.model import CYCLES_S
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.tree import Iter, Update
 from tensorir.ir.visit import find, uses
+from tensorir.machine import machine_of
 from tensorir.schedule.schedule import BaseSchedule
 from tensorir.target import Target
 
@@ -146,10 +146,11 @@ class ColumnsPart(Part):
 
     def expected(self) -> Callable[[Config], float] | None:
         rows, terms = self.anchor.size(self.others), self.anchor.size(self.anchor.stage.iters)
+        cycles = TERM_S * machine_of(self.target).clock * terms
 
         def seconds(c: Config) -> float:
             blocks = rows * -(-self.width // int(c["block"]))
-            return on_cores(self.target, TERM_S * CYCLES_S * terms / int(c["lanes"]), self.anchor.moved, blocks)
+            return on_cores(self.target, cycles / int(c["lanes"]), self.anchor.moved, blocks)
 
         return seconds
 

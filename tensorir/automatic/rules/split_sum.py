@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from tensorir.automatic.counts import CPU
 from tensorir.automatic.facts import Graph, Nest, vector_lanes, widest_bits
 from tensorir.automatic.part import Config, Part
 from tensorir.automatic.rules.row_chain import chain_of
 from tensorir.automatic.rules.rows_across import suits as lie_across
-from tensorir.automatic.rules.stream import BYTES_S, CACHE_RATIO, CORES_OF_MANY, add_parts, fused
+from tensorir.automatic.rules.stream import BYTES_S, CACHE_RATIO, add_parts, fused
 from tensorir.ir.dtypes import DTYPES
+from tensorir.machine import machine_of
 from tensorir.schedule.schedule import BaseSchedule
 from tensorir.target import Target
 from tensorir.tune.gpu_model import LAUNCH_S
@@ -112,9 +112,9 @@ class SplitPart(Part):
         return {"whole": lambda c: self.terms % (c["parts"] * c["lanes"] * c["vectors"]) == 0 or c["lanes"] == 1}
 
     def expected(self) -> Callable[[Config], float] | None:
-        cpu, nbytes = self.target.kind == "cpu", self.anchor.moved
-        moved = nbytes / (CPU.rate(nbytes) if cpu else BYTES_S["gpu"])
-        at_once, block = (self.target.units or CORES_OF_MANY, 2e-7) if cpu else (128, 1e-9)
+        cpu, nbytes, machine = self.target.kind == "cpu", self.anchor.moved, machine_of(self.target)
+        moved = nbytes / (machine.rate(nbytes) * machine.cores if cpu else BYTES_S["gpu"])
+        at_once, block = (machine.cores, 2e-7) if cpu else (128, 1e-9)
         return lambda c: (
             (0.0 if cpu or c["parts"] == 1 else LAUNCH_S)
             + moved * max(1.0, at_once / (c["parts"] * self.anchor.cells))

@@ -7,17 +7,18 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from tensorir.arith.access import along_last, dims_along
-from tensorir.automatic.counts import CPU, OVERLAP, called
+from tensorir.automatic.counts import OVERLAP, called
 from tensorir.automatic.facts import Graph, Nest, bytes_of, vector_lanes, widest_bits
 from tensorir.automatic.part import Config, Part
 from tensorir.automatic.rules.register_counts import ELEMENT_CYCLES, PICKED_LANES, picked
 from tensorir.automatic.rules.requests import WINDOW, Requests, Run
 from tensorir.engines.gemm_blocks import multiprocessors
-from tensorir.engines.model import CYCLES_S, balance, crowding
+from tensorir.engines.model import crowding
 from tensorir.ir.dims import most
 from tensorir.ir.structure import identical
 from tensorir.ir.tree import Iter, Select, Var
 from tensorir.ir.visit import find, has, uses
+from tensorir.machine import machine_of
 from tensorir.schedule.schedule import BaseSchedule
 from tensorir.target import Target
 
@@ -28,8 +29,6 @@ CACHE_RATIO = 8.0
 """Bandwidth of a GPU's L1 caches relative to its memory."""
 ADDING = 64
 """Threads per block of a kernel that adds partial sums."""
-CORES_OF_MANY = 16
-"""Assumed cores of a CPU if their number is unknown."""
 SUM_CYCLES, STEP, LEFT = 2.6, 1.0, 10.0
 """Cycles between dependent additions to an accumulator, of a loop iteration's overhead, and of a loop's exit."""
 TEST_CYCLES, SHUFFLE_CYCLES = 0.55, 4.0
@@ -51,11 +50,11 @@ def on_cores(target: Target, cycles: float, moved: float, blocks: int) -> float:
 
     A short kernel is modelled on one core, without the time to start others.
     """
-    cores, rate = target.units or CORES_OF_MANY, CPU.rate(moved) / CPU.cores
-    computed, fetched = cycles / CYCLES_S, moved / rate
+    machine = machine_of(target)
+    computed, fetched = cycles / machine.clock, moved / machine.rate(moved)
     alone = max(computed, fetched) + OVERLAP * min(computed, fetched)
-    together = alone / (cores * balance(blocks, cores)) * (1 + UNEVEN_PART / blocks) + HANDED_S
-    return CPU.launch_s + min(alone, together) + blocks * CPU.block_s
+    together = alone / (machine.cores * machine.balance(blocks)) * (1 + UNEVEN_PART / blocks) + HANDED_S
+    return machine.launch_s + min(alone, together) + blocks * machine.block_s / machine.cores
 
 
 def narrow(target: Target, lanes: int, bits: int) -> float:
@@ -315,7 +314,7 @@ class VectorPart(Part):
         step = c["lanes"] * c["vectors"]
         tile, lane = s.split(last, [None, step], tail="shift" if self._shifts(step) else "guard")
         if not rows:
-            _, tile = s.share_out(tile, each=max(1, min(c["block"], self.length) // step))
+            _, tile = s.share_out(tile, each=-(-min(c["block"], self.length) // step))
             return tile, lane
         block, tile = s.split(tile, [None, -(-min(c["block"], self.length) // step)])
         high = max(1, min(c["block"], self.anchor.cells) // self.length)

@@ -31,7 +31,7 @@ from tensorir.engines.gemm_cpu import (
     panel_cycles,
     reading_cycles,
 )
-from tensorir.engines.model import CORES, CpuTile, priced
+from tensorir.engines.model import CpuTile, priced
 from tensorir.engines.problems import STEP, Gemm
 from tensorir.engines.product import Product, sums_in_registers
 from tensorir.engines.tiles import Knob, Knobs, Rule
@@ -87,7 +87,7 @@ def _of_views(graph: Graph, anchor: Nest, target: Target, total: Nest, view: Pro
         kept = [x for v in views if (x := v.under(total, image))]
         ways += [("image", x, PaddedTile, image) for x in kept]
         if kept:
-            beside = seconds_of(next(stream.offers(graph, image.made, replace(target, units=CORES))))
+            beside = seconds_of(next(stream.offers(graph, image.made, target)))
     parts = [RegisterProductPart(graph, anchor, target, total, *way) for way in ways]
     if any(part.view is not views[0] for part in parts):
         parts.sort(key=lambda part: seconds_of(part) + (0.0 if part.image else beside))
@@ -107,10 +107,7 @@ def _of_groups(graph: Graph, anchor: Nest, target: Target, total: Nest, grouped:
         name = "turned" if turned else "column"
         wide = min(wide, target.vector_bytes)
         parts.append(RegisterProductPart(graph, anchor, target, total, name, view, ColumnTile, None, wide))
-    judged = replace(target, units=CORES)  # which models of products are of
-    cells = zip(*(register_tile.offers(graph, anchor, on) for on in (target, judged)), strict=False)
-    ways = [(seconds_of(part), part) for part in parts] + [(seconds_of(other), part) for part, other in cells]
-    yield from (part for _, part in sorted(ways, key=lambda way: way[0]))
+    yield from sorted([*parts, *register_tile.offers(graph, anchor, target)], key=seconds_of)
 
 
 def gathered(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
@@ -220,8 +217,8 @@ class RowsTile(CpuTile[Gemm]):
         tiles, elements = self.rows // self.tile, width * p.k
         panel = panel_cycles(p, self.rows, self.tile, self.vectors) * p.k
         panel += element_cycles(p, p.k, width, in_place=True) * elements * tiles
-        cycles = priced(-(-p.n // width) * panel, -(-p.m // self.rows))
-        return launched(cycles + reading_cycles(p, self.rows, width))
+        cycles = priced(-(-p.n // width) * panel, -(-p.m // self.rows), self.machine)
+        return launched(cycles + reading_cycles(p, self.rows, width, self.machine.cores), self.machine.cores)
 
 
 class GroupedRowsPart(ProductPart[RowsTile]):

@@ -39,6 +39,7 @@ from tensorir.engines.problems import Conv
 from tensorir.engines.steps import divisor_near, unroll_by
 from tensorir.engines.tiles import Knob, Knobs, Rule
 from tensorir.ir.words import SIDES
+from tensorir.machine import Machine
 from tensorir.schedule.schedule import BaseSchedule
 from tensorir.target import Target
 
@@ -252,21 +253,22 @@ class WinogradPanels(ConvTile, CpuTile[Conv]):
 
     def cost(self) -> float:
         """Modelled cycles over all cores."""
-        shape, high = self.p, self.high
+        shape, high, machine = self.p, self.high, self.machine
         blocks = shape.n * (high // self.tb) * -(-shape.k // (self.panels * self.channels))
         panels = self.panels * self._products()
         there = transforms(self.m, shape.r)[0] * TRANSFORMED
         turned = shape.c * (self.panel * self.side**2 * there + self.strip * (TURNED if shape.nchw else COPIED))
         if self.image == "block":
-            cycles = shared(priced(BLOCK + panels + turned * self.tiles / self.panel, blocks))
+            cycles = shared(priced(BLOCK + panels + turned * self.tiles / self.panel, blocks, machine), machine)
         else:
             parts = -(-shape.c // self.cb)
             cycles = (
-                shared(priced(BLOCK + panels, blocks))
+                shared(priced(BLOCK + panels, blocks, machine), machine)
                 + WRITTEN_CYCLES * shape.n * high * self.wide * self.side**2 * shape.c
             )
-            cycles += shared(priced(BLOCK + turned / parts, shape.n * high * self.wide // self.panel * parts))
-        return cycles + (0.0 if shape.prepack else filters(shape, self.m))
+            blocks = shape.n * high * self.wide // self.panel * parts
+            cycles += shared(priced(BLOCK + turned / parts, blocks, machine), machine)
+        return cycles + (0.0 if shape.prepack else filters(shape, self.m, machine))
 
     def _products(self) -> float:
         """Modelled cycles of one panel of output channels, output transform included."""
@@ -390,10 +392,10 @@ def transforms(m: int, r: int) -> tuple[float, float]:
     return there / usual[0], back / usual[1]
 
 
-def filters(shape: Conv, m: int) -> float:
+def filters(shape: Conv, m: int, machine: Machine) -> float:
     """Cycles of the filter-transform kernel, shared by all cores."""
     moved = 4 * shape.c * -(-shape.k // PANEL) * PANEL * (shape.taps + (m + shape.r - 1) ** 2)
-    return shared(moved * (FILTER if moved <= CACHED else FAR_FILTER))
+    return shared(moved * (FILTER if moved <= CACHED else FAR_FILTER), machine)
 
 
 def _step(shape: Conv, vectors: int, unroll: int) -> Callable[[int], float]:

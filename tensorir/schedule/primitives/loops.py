@@ -136,9 +136,7 @@ def _tiled(loop: Loop, extent: int, axes: Sequence[Var], most: int, tail: str) -
     tiles = -(-extent // most)
     parts: tuple[int, ...] = ()
     if tail == "shift" and extent >= most:
-        if summed := [
-            s.name for s in find(loop, Stage) if drives(loop, s) and not isinstance(s.body, Store | Prefetch)
-        ]:
+        if summed := [s.name for s in find(loop, Stage) if drives(loop, s) and not _only_stores(s)]:
             raise _refuse(
                 "split.shift-store",
                 f"tail='shift' repeats some iterations of {loop.var.name}, and {summed[0]} would add them twice",
@@ -163,6 +161,12 @@ def _tiled(loop: Loop, extent: int, axes: Sequence[Var], most: int, tail: str) -
         parts = (tiles - 1,) if tiles > 1 else ()
     loops = [Loop(outer, as_expr(tiles), body).marked(Partition(parts)), Loop(inner, as_expr(most), body)]
     return nest(split_marks(loop, loops, even=tail == "peel"), body)
+
+
+def _only_stores(s: Stage) -> bool:
+    """True if iterations of the stage may run twice: it stores values, or prefetches them, and adds to none."""
+    several = isinstance(s.body, Seq) and all(it.axis is Axis.SPATIAL for it in s.iters)
+    return all(isinstance(x, Store | Prefetch) for x in (s.body.children() if several else (s.body,)))
 
 
 @primitive("Loops")

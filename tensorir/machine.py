@@ -1,0 +1,94 @@
+"""``Machine``: rates, sizes and delays of a device, which cost models read; one for each target."""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass, replace
+
+from tensorir.target import Target
+
+PAGE = 4096
+"""Bytes of a virtual memory page."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A device as cost models see it.
+
+    cores:    cores or multiprocessors that run blocks concurrently;  clock: cycles per second
+    call_s:   seconds to launch a program of any number of kernels;  launch_s: for each kernel
+    block_s:  seconds of a core to start a block;  wake_s: until other cores start, if any kernel has several blocks
+    least_s:  minimum seconds of a kernel
+    levels:   (bytes, bytes per second) of one core for each cache from the innermost on, then memory: the first level
+              that holds a core's share of all arrays of a program sets its bandwidth
+    memory_s: bytes per second of memory that all cores share
+    sets:     per cache (lines in a set, bytes after which sets repeat, latency in cycles)
+    miss:     latency of memory in cycles;  walk: cycles of a page-table walk, for elements in different pages
+    apart:    cycles per element of a vector loaded from non-adjacent addresses
+    """
+
+    cores: int
+    clock: float
+    call_s: float
+    launch_s: float
+    block_s: float
+    wake_s: float
+    least_s: float
+    levels: tuple[tuple[float, float], ...]
+    memory_s: float
+    sets: tuple[tuple[int, int, float], ...]
+    miss: float
+    walk: float
+    apart: float
+
+    @property
+    def one_kernel(self) -> float:
+        """Cycles, summed over all cores, of one more kernel: its minimum time."""
+        return self.least_s * self.clock * self.cores
+
+    def far(self, lines: int, pitch: int) -> float:
+        """Latency in cycles of an element whose cache line is reused after ``lines`` others at a distance of ``pitch``
+        bytes.
+
+        Lines at multiples of large powers of two compete for the same sets of a cache.
+        """
+        walk = self.walk if pitch >= PAGE else 0.0
+        for ways, span, cycles in self.sets:
+            if lines * math.gcd(pitch, span) <= ways * span:
+                return cycles + (walk if cycles else 0.0)
+        return self.miss + walk
+
+    def rate(self, nbytes: float) -> float:
+        """Bandwidth of one core, in bytes per second, for repeated accesses of all cores to ``nbytes`` bytes."""
+        size, rate = next(level for level in self.levels if nbytes <= level[0] * self.cores)
+        return min(rate, self.memory_s / self.cores) if math.isinf(size) else rate
+
+    def balance(self, blocks: int) -> float:
+        """Fraction, in (0, 1], of the cores' time used by ``blocks`` >= 1 equal blocks."""
+        return blocks / (-(-blocks // self.cores) * self.cores)
+
+
+_CPU = Machine(
+    cores=16, clock=3e9, call_s=1.2e-6, launch_s=0.8e-6, block_s=8e-8, wake_s=3.6e-6, least_s=7e-6,
+    levels=((2e5, 65e9), (math.inf, 28.5e9)), memory_s=2e11,
+    sets=((8, 1 << 12, 0.0), (8, 1 << 17, 6.0)), miss=70.0, walk=4.0, apart=1.0,
+)  # fmt: skip
+"""A server CPU with 64-byte vectors; times fitted to benchmarks/automatic/fusions.py on two of its cores."""
+_GPU = Machine(
+    cores=108, clock=1.4e9, call_s=2e-6, launch_s=2e-6, block_s=0.0, wake_s=0.0, least_s=0.0,
+    levels=((30e6 / 108, 4e12 / 108), (math.inf, 1.5e12 / 108)), memory_s=math.inf,
+    sets=(), miss=0.0, walk=0.0, apart=0.25,
+)  # fmt: skip
+"""A GPU, from a data sheet; not validated by measurements."""
+
+
+def machine_of(target: Target) -> Machine:
+    """The machine that a target names, with ``target.units`` cores where they are known."""
+    return _machine(target.kind, target.units)
+
+
+@functools.lru_cache(maxsize=64)
+def _machine(kind: str, units: int) -> Machine:
+    table = _CPU if kind == "cpu" else _GPU
+    return replace(table, cores=units) if units else table

@@ -1,0 +1,79 @@
+"""Defaults without cliffs: what leaves vectors, cores or multiprocessors idle where others would not."""
+
+import math
+
+import numpy as np
+import pytest
+
+import tensorir as tir
+
+CPUS = {n: f"opencl -registers=32 -vector_bytes=64 -units={n}" for n in (1, 2, 4, 16, 64, 128)}
+
+
+def grid(s):
+    return max(math.prod(k.grid) for k in s.emitted().kernels)
+
+
+def product(m, n, k):
+    a, b = tir.placeholder((m, k), name="a"), tir.placeholder((k, n), name="b")
+    return tir.nn.matmul(a, b, name="c")
+
+
+def attention(heads, queries, keys, depth):
+    shapes = {"q": queries, "k": keys, "v": keys}
+    return tir.nn.attention(*(tir.placeholder((1, heads, n, depth), name=name) for name, n in shapes.items()))
+
+
+@pytest.mark.parametrize("made", [
+    lambda: product(512, 512, 512), lambda: product(2048, 256, 512), lambda: product(1, 4096, 1024),
+    lambda: tir.nn.softmax(tir.placeholder((1024, 512), name="x"), -1),
+    lambda: tir.nn.layer_norm(tir.placeholder((2048, 768), name="x"), (768,)),
+    lambda: tir.ops.conv2d(c=64, h=56, w=56, k=64, pad=1).outputs,
+    lambda: tir.ops.conv2d(c=256, h=28, w=28, k=512, r=1, s=1).outputs,
+    lambda: tir.compute((2048, 2048), lambda i, j: X[i, j] + X[i + 1, j] + X[i, j + 2], name="y"),
+], ids=str)  # fmt: skip
+def test_defaults_have_blocks_for_half_of_the_cores_of_any_machine(made):
+    out = made()
+    for cores, target in CPUS.items():
+        assert grid(tir.auto_schedule(out, target)) >= cores / 2, cores
+
+
+X = tir.placeholder((2049, 2050), name="X")
+
+
+def test_expected_seconds_fall_with_cores_and_no_faster():
+    for work in (tir.ops.matmul(m=1024, n=1024, k=1024), tir.ops.conv2d(c=256, h=28, w=28, k=256, pad=1)):
+        seconds = {}
+        for cores, target in CPUS.items():
+            space = work.templates[work.template_for(target)].space_for(tir.Target.parse(target))
+            seconds[cores] = space.expected_s(space.default)
+        for few, many in zip(CPUS, list(CPUS)[1:], strict=False):
+            assert 1.0 <= seconds[few] / seconds[many] <= many / few * 1.01, (few, many)
+        assert seconds[1] / seconds[16] > 4
+
+
+@pytest.mark.parametrize("shape", [(1000,), (5, 770), (3, 5), (17,)])
+@pytest.mark.parametrize("target", [CPUS[2], "c -registers=16 -vector_bytes=32 -units=2"])
+def test_two_results_are_in_vectors_and_shared_out_as_one_is(shape, target):
+    a, b = tir.placeholder(shape, name="a"), tir.placeholder(shape, name="b")
+    pair = tir.auto_schedule(tir.compute(shape, lambda *i: (a[i] + b[i], a[i] - b[i]), name="y"), target)
+    assert grid(pair) == grid(tir.auto_schedule(tir.compute(shape, lambda *i: a[i] + b[i], name="y"), target))
+    assert "not in vectors" not in pair.source()
+    assert pair.check()
+    x, y = (np.arange(math.prod(shape), dtype="float32").reshape(shape) % m for m in (7, 5))
+    for got, want in zip(
+        pair.build(target.split()[0] + ":0" * (1 + target.startswith("opencl")))(x, y), (x + y, x - y), strict=True
+    ):
+        assert np.array_equal(got, want)
+
+
+@pytest.mark.parametrize("target", [CPUS[16], CPUS[2], "cuda -arch=sm_80", "cuda -arch=sm_90a"])
+def test_one_query_is_shared_out_over_the_keys(target):
+    s = tir.auto_schedule(attention(8, 1, 2048, 64), target)
+    assert grid(s) >= 16 and "s.rolling" not in str(s.trace)
+    assert tir.auto_schedule(attention(2, 1, 96, 16), target).check()
+
+
+def test_many_queries_stay_one_kernel():
+    for target in (CPUS[2], "cuda -arch=sm_90a"):
+        assert len(tir.auto_schedule(attention(12, 512, 512, 64), target).emitted().kernels) == 1
