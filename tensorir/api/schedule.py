@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from tensorir.api.build import Executable
 from tensorir.api.exportable import Exportable, parts_of, parts_of_batches
@@ -35,6 +35,9 @@ from tensorir.schedule.primitives.assume import in_range
 from tensorir.schedule.schedule import BaseSchedule
 from tensorir.schedule.trace import Step, Trace
 from tensorir.target import Target
+
+if TYPE_CHECKING:
+    from tensorir.automatic.expected import Expected
 
 SHARED_MEMORY_STEPS = ("stage_in", "stage_out", "set_scope", "compute_at", "reverse_compute_at", "pipeline")
 """Primitives that may increase shared memory; after each the target's limit is checked."""
@@ -73,6 +76,15 @@ class Schedule(Exportable, BaseSchedule):
         (``dim.untold``).
         """
         return emit_source(self, self._meant(target))
+
+    @property
+    def expected(self) -> Expected:
+        """Modelled seconds on the target's machine, the limit that binds, and notes on what stays idle; nothing is
+        measured. Raises LoweringError and CompileError if the schedule cannot be lowered.
+        """
+        from tensorir.automatic.expected import expected_of
+
+        return expected_of(self)
 
     def source(self, target: object = None) -> str:
         """The emitted text, or that of ``with_source`` in the schedule's own language.

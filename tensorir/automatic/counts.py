@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from tensorir.arith.access import first_step
 from tensorir.arith.point import NotExactError, evaluate
@@ -80,23 +81,25 @@ class KernelCounts:
     cycles: sum over all cores;  nbytes: bytes of the arrays in memory that it accesses, each array once
     moved:  bytes of memory traffic, including lines loaded before a partial write
     blocks: blocks of the grid, over which the cycles are distributed
+    rate:   bytes per second of a core, for arrays of the whole program;  stages: its stages, the costliest first
     """
 
     cycles: float
     nbytes: int
     moved: float
     blocks: int
+    rate: float
+    stages: tuple[Counted, ...]
 
-    def worked(self, machine: Machine, rate: float) -> float:
-        """Seconds of the kernel's blocks, with arrays moved at ``rate`` bytes per second of a core; launches
-        excluded."""
-        computed, moved = self.cycles / machine.clock, self.moved / rate
+    def worked(self, machine: Machine) -> float:
+        """Seconds of the kernel's blocks; launches excluded."""
+        computed, moved = self.cycles / machine.clock, self.moved / self.rate
         alone = max(computed, moved) + OVERLAP * min(computed, moved)
         return alone / min(machine.cores, self.blocks) + self.blocks * machine.block_s / machine.cores
 
-    def launched(self, machine: Machine, rate: float) -> float:
+    def launched(self, machine: Machine) -> float:
         """Seconds of launch overhead: ``launch_s``, or for a short kernel the rest of ``least_s``, its minimum time."""
-        return max(machine.launch_s, machine.least_s - self.worked(machine, rate))
+        return max(machine.launch_s, machine.least_s - self.worked(machine))
 
 
 @dataclass(frozen=True, repr=False)
@@ -127,31 +130,33 @@ def counts_of(program: Program, target: Target) -> Counts:
 
     Symbolic extents count as their maximum.
     """
-    machine = machine_of(target)
-    scoped = resolve_scopes(program, target)
-    touched = {b for s in find(scoped.body, Stage) for b in _arrays(s)}
-    rate = machine.rate(sum(map(bytes_of, touched)))
-    index = Index(scoped)
-    kernels = [_kernel(index, root, target, machine) for root in statements(scoped.body)]
-    launched = sum(k.launched(machine, rate) for k in kernels)
+    machine, kernels = machine_of(target), kernels_of(program, target)
+    launched = sum(k.launched(machine) for k in kernels)
     wake = machine.wake_s if any(k.blocks > 1 for k in kernels) else 0.0
-    taken = machine.call_s + wake + launched + sum(k.worked(machine, rate) for k in kernels)
+    taken = machine.call_s + wake + launched + sum(k.worked(machine) for k in kernels)
     return Counts(len(kernels), sum(k.nbytes for k in kernels), taken, launched)
 
 
-def _kernel(index: Index, root: Stmt, target: Target, machine: Machine) -> KernelCounts:
+def kernels_of(program: Program, target: Target) -> list[KernelCounts]:
+    """Counts of each kernel of a scheduled program, in launch order."""
+    scoped = resolve_scopes(program, target)
+    touched = {b for s in find(scoped.body, Stage) for b in _arrays(s)}
+    rate, index = machine_of(target).rate(sum(map(bytes_of, touched))), Index(scoped)
+    return [_kernel(index, root, target, rate) for root in statements(scoped.body)]
+
+
+def _kernel(index: Index, root: Stmt, target: Target, rate: float) -> KernelCounts:
     stages = find(root, Stage)
     near = _near(index, stages)
-    counted = [Counted(index, s, target, machine, near) for s in stages]
+    counted = sorted((Counted(index, s, target, near) for s in stages), key=lambda c: -c.cycles)
     nbytes, moved = dict[Buffer, float](), dict[Buffer, float]()
     for c in counted:
         for b, read, more in c.touched():
             nbytes[b] = max(nbytes.get(b, 0.0), read)
             moved[b] = max(moved.get(b, 0.0), more)
     blocks = max(math.prod(_extent(x) for x in c.loops if x.kind.level == "block") for c in counted)
-    return KernelCounts(
-        sum(c.cycles() for c in counted), int(sum(nbytes.values())), sum(moved.values()), max(1, blocks)
-    )
+    cycles, held = sum(c.cycles for c in counted), int(sum(nbytes.values()))
+    return KernelCounts(cycles, held, sum(moved.values()), max(1, blocks), rate, tuple(counted))
 
 
 def _extent(x: Loop) -> int:
@@ -234,10 +239,8 @@ def _arrays(s: Stage) -> dict[Buffer, None]:
 class Counted:
     """Cost-model counts of one stage in its enclosing loops."""
 
-    def __init__(
-        self, index: Index, stage: Stage, target: Target, machine: Machine, near: Mapping[Buffer, Near]
-    ) -> None:
-        self.stage, self.target, self.machine, self.near = stage, target, machine, near
+    def __init__(self, index: Index, stage: Stage, target: Target, near: Mapping[Buffer, Near]) -> None:
+        self.stage, self.target, self.machine, self.near = stage, target, machine_of(target), near
         self.loops = index.above(stage)
         drive = {v for bind in stage.binds for v in find(bind, Var)}
         self.lanes = next((x for x in self.loops if x.kind is Kind.VECTOR and x.var in drive), None)
@@ -267,21 +270,29 @@ class Counted:
         around = self.loops[: self.loops.index(moving[-1]) + 1] if moving else []
         return moving, math.prod(_extent(x) for x in around if x.kind is not Kind.UNROLL or x in moving)
 
+    @cached_property
     def cycles(self) -> float:
         """Cycles of all operations and accesses, over all iterations; on CPUs at least the longest dependent chain."""
+        return max(self.busy, self.waits)
+
+    @cached_property
+    def waits(self) -> float:
+        """Cycles of the longest chain of dependent additions on a CPU; 0 on a GPU, whose threads wait in turn."""
+        return self._waits(find(self.stage.body, Update)) if self.target.kind == "cpu" else 0.0
+
+    @cached_property
+    def busy(self) -> float:
+        """Cycles of all operations and accesses, over all iterations."""
         body = self.stage.body
         crowded = len({n.fn for n in find(body, Call) if n.fn in CALL}) > 1 and not has(body, Select)
         lane = next((it.var for it, x in zip(self.stage.iters, self.stage.binds, strict=True)
                      if self.lanes and uses(x, {self.lanes.var})), None)  # fmt: skip
         busy = sum(
             self._of(n) * share * (CALL_SLOWDOWN if crowded and isinstance(n, Call) else 1.0)
-            for n, share in _arithmetic(body, lane)
+            for n, share in arithmetic(body, lane)
         )
         busy += sum(self._reached(b, at) for b, at in _accesses(body))
-        updates = find(body, Update)
-        busy += sum(self._combined(u) for u in updates)
-        waits = self._waits(updates) if self.target.kind == "cpu" else 0.0
-        return max(busy, waits)
+        return busy + sum(self._combined(u) for u in find(body, Update))
 
     def _combined(self, u: Update) -> float:
         """Cycles of the combiner of an update: old value, new value -> combined value."""
@@ -367,7 +378,7 @@ class Counted:
         return any(uses(i, {self.loops[-1].var}) for i in places[:-1]) or not self.loops
 
 
-def _arithmetic(body: Node, lane: Var | None, share: float = 1.0) -> Iterator[tuple[Expr, float]]:
+def arithmetic(body: Node, lane: Var | None, share: float = 1.0) -> Iterator[tuple[Expr, float]]:
     """(operation, weight) of each operation on values in ``body``; index arithmetic is excluded.
 
     The weight is halved in each side of a Select whose condition is uniform across lanes: a branch evaluates one side.
@@ -379,4 +390,4 @@ def _arithmetic(body: Node, lane: Var | None, share: float = 1.0) -> Iterator[tu
     inside = (body.value,) if isinstance(body, Store) else body.values if isinstance(body, Update) else body.children()
     for child in inside:
         alike = isinstance(body, Select) and child is not body.cond and (lane is None or not uses(body.cond, {lane}))
-        yield from _arithmetic(child, lane, share / 2 if alike else share)
+        yield from arithmetic(child, lane, share / 2 if alike else share)

@@ -59,6 +59,7 @@ def run(op: str, shape: tuple[str, ...], as_json: bool, **given: Any) -> int:
     }
     if "why" in given["parts"]:
         document |= {"others": _others(work, chosen), "refused": _refused(work, chosen, s)}
+        document["expected"] = str(s.expected)
     table = fusions(work.outputs, chosen.target) if "fusions" in given["parts"] else None
     if table is not None:
         document["fusions"] = [r.json() for r in table]
@@ -89,11 +90,14 @@ def _refused(work: Workload, chosen: Chosen, s: Schedule) -> list[str]:
 
 
 def _why(document: dict[str, Any]) -> str:
-    """Text: the trace's steps with their reasons, then, as comments, alternative templates and refused parts."""
+    """Text: the trace's steps with their reasons, then, as comments, other templates, refused parts and expected
+    time.
+    """
     others = [f"{name}: {count} legal configurations" for name, count in document.get("others", {}).items()]
     steps = document["trace"] or "# no steps: as it was declared"
     refused = [f"# {r}" for r in document.get("refused", ())]
-    return "\n".join([steps, *(f"# other template {o}" for o in others), *refused])
+    expected = [f"# {line}" for line in document["expected"].splitlines()]
+    return "\n".join([steps, *(f"# other template {o}" for o in others), *refused, *expected])
 
 
 def _target(given: dict[str, Any]) -> str | None:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from tensorir.arith.access import comparison, even
 from tensorir.arith.affine import Arith, Linear, same
 from tensorir.arith.conditions import conjuncts
+from tensorir.arith.quotients import without_division
 from tensorir.arith.reads import conditional
 from tensorir.ir.build import COMPARE, SHIFTS, as_expr, as_int, binary, cast, const, select
 from tensorir.ir.dims import span
@@ -402,7 +403,9 @@ class _Lanes:
                 if e.dtype == "bool":
                     raise _Scalar("a condition is no number in vectors")
                 if e.op in ("//", "%"):
-                    raise _Scalar("integers are divided one by one")
+                    if self.target.kind != "cpu" or (other := without_division(e)) is None:
+                        raise _Scalar("integers are divided one by one")
+                    return self.expr(other)
                 if e.op in SHIFTS and not self.arith.shifts_plainly(e):
                     raise _Scalar("a helper shifts by a number of bits that may be any")
                 return Binary(e.op, self._wide(self.expr(e.a)), self._wide(self.expr(e.b)), e.dtype)
@@ -530,7 +533,8 @@ def _speculable(e: Expr, arith: Arith) -> bool:
         low, high = (arith.child(assume=conditions) if conditions else arith).range(load.index[0])
         if not (low >= 0 and high < math.prod(span(n)[0] for n in load.buffer.shape)):
             return False
-    return not find(e, Binary, lambda x: x.op in ("//", "%") and x.dtype != "index" and DTYPES[x.dtype].kind in "iu")
+    traps = find(e, Binary, lambda x: x.op in ("//", "%") and x.dtype != "index" and DTYPES[x.dtype].kind in "iu")
+    return all(without_division(x) for x in traps)
 
 
 def _in_memory(s: Let, var: Var, lanes: int) -> Stmt:

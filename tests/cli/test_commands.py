@@ -495,6 +495,7 @@ def test_show_says_why_a_schedule_was_made(cli):
     assert s.tree() == document["tree"] and document["trace"] == "\n".join(steps)
     assert set(document["others"]) == set(tir.auto(R, "opencl -kind=gpu")) - {document["template"]}
     assert all(f"# other template {n}: {c} legal" in out for n, c in document["others"].items())
+    assert out.splitlines()[-1] == f"# {document['expected']}" and "kernel, bound by" in document["expected"]
     assert "others" not in json.loads(cli(*at, "--json")[1])
 
 
