@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import Any, Protocol, Self
 
 from tensorir.api.build import Executable
 from tensorir.api.exportable import Exportable, parts_of, parts_of_batches
 from tensorir.api.unproven import LIMIT_S, needs_proof, prove
 from tensorir.api.unproven import run_guarded as run_elsewhere
+from tensorir.automatic.expected import Expected, expected_of
 from tensorir.check.verdict import Verdict, arguments_for, check
 from tensorir.codegen.cfamily import emit
 from tensorir.codegen.source import GatherRange, SegmentRange, Source, UniquePlaces
@@ -35,9 +36,6 @@ from tensorir.schedule.primitives.assume import in_range
 from tensorir.schedule.schedule import BaseSchedule
 from tensorir.schedule.trace import Step, Trace
 from tensorir.target import Target
-
-if TYPE_CHECKING:
-    from tensorir.automatic.expected import Expected
 
 SHARED_MEMORY_STEPS = ("stage_in", "stage_out", "set_scope", "compute_at", "reverse_compute_at", "pipeline")
 """Primitives that may increase shared memory; after each the target's limit is checked."""
@@ -82,8 +80,6 @@ class Schedule(Exportable, BaseSchedule):
         """Modelled seconds on the target's machine, the limit that binds, and notes on what stays idle; nothing is
         measured. Raises LoweringError and CompileError if the schedule cannot be lowered.
         """
-        from tensorir.automatic.expected import expected_of
-
         return expected_of(self)
 
     def source(self, target: object = None) -> str:
