@@ -77,3 +77,34 @@ def test_one_query_is_shared_out_over_the_keys(target):
 def test_many_queries_stay_one_kernel():
     for target in (CPUS[2], "cuda -arch=sm_90a"):
         assert len(tir.auto_schedule(attention(12, 512, 512, 64), target).emitted().kernels) == 1
+
+
+def iterated(n, rounds):
+    cr, ci = tir.placeholder((n,), name="cr"), tir.placeholder((n,), name="ci")
+    z = tir.compute((n,), lambda i: (cr[i], ci[i]), name="z0")
+    for t in range(1, rounds):
+        z = tir.compute(
+            (n,),
+            lambda i, z=z: (z[0][i] * z[0][i] - z[1][i] * z[1][i] + cr[i], 2.0 * z[0][i] * z[1][i] + ci[i]),
+            f"z{t}",
+        )
+    return z
+
+
+@pytest.mark.parametrize("target", [CPUS[2], "c -registers=16 -vector_bytes=32 -units=2", "cuda -arch=sm_80"])
+@pytest.mark.parametrize("n", [64, 50, 7])
+def test_a_map_that_is_iterated_is_one_kernel_in_registers(target, n):
+    s = tir.auto_schedule(iterated(n, 9), target)
+    assert len(s.emitted().kernels) == 1 and "not in vectors" not in s.source()
+    assert s.check()
+
+
+def test_maps_that_others_read_or_read_elsewhere_stay():
+    x, k = tir.placeholder((40, 40), name="x"), tir.reduce_axis(40, name="k")
+    e = tir.compute((40, 40), lambda i, j: (tir.exp(x[i, j]), x[i, j] * 2.0), name="e")
+    y = tir.compute((40, 40), lambda i, j: e[0][i, j] * e[0][i, j] + e[1][i, j], name="y")
+    turned = tir.compute((40, 40), lambda i, j: e[0][j, i] + e[1][i, j], name="y")
+    summed = tir.compute((40,), lambda i: tir.sum(e[0][i, k], axis=k), name="r")
+    for outputs, kernels in (((y,), 1), ((turned,), 2), ((y, *e), 2), ((y, summed), 3)):
+        s = tir.auto_schedule(outputs, CPUS[2])
+        assert len(s.emitted().kernels) == kernels and s.check(), outputs

@@ -58,6 +58,7 @@ RULES: tuple[Rule, ...] = (
         split_sum.others,
         tile_cpu.offers,
         tile_gpu.offers,
+        stream.chains,
         register_tile.offers,
         window_gpu.offers,
         transpose.offers,

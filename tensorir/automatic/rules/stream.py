@@ -78,6 +78,29 @@ def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
     yield StreamPart(graph, anchor, target, reason=f"{anchor.cells} cells, each computed once")
 
 
+def chained(graph: Graph, anchor: Nest) -> tuple[str, ...]:
+    """Names of the maps over the cells of ``anchor``, a map, that only it and they read, each cell by cell."""
+    if anchor.kind != "map" or not anchor.constant:
+        return ()
+    chain, sizes = {anchor.name}, [anchor.size([it]) for it in anchor.spatial]
+    for n in reversed(graph.nests.values()):
+        readers = graph.readers(n)
+        if n.kind != "map" or graph.is_output(n) or not readers or not {r.name for r in readers} <= chain:
+            continue
+        read = [(x, r) for r in readers for x in r.loads if x.buffer in n.writes]
+        own = all(identical(x.index, tuple(it.var for it in r.spatial)) for x, r in read)
+        if own and n.constant and [n.size([it]) for it in n.spatial] == sizes:
+            chain.add(n.name)
+    return tuple(chain - {anchor.name})
+
+
+def chains(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
+    """Yield a part for a map with the maps that only it reads, cell by cell: iterated maps, values used twice."""
+    if anchor.spatial and (names := chained(graph, anchor)):
+        why = f"{anchor.cells} cells, each through {len(names) + 1} stages in registers"
+        yield VectorPart(graph, anchor, target, names, why)
+
+
 def windows(graph: Graph, anchor: Nest, again: bool = False) -> tuple[str, ...]:
     """Names of the reductions that only ``anchor``, a map, reads, elementwise; () if none.
 
@@ -298,7 +321,7 @@ class VectorPart(Part):
             s.unroll(group)
         if lanes > 1:
             s.vectorize(lane)
-        for n in self._reduces:
+        for n in reversed(self._nests):  # a stage is computed where those that read it are
             if n is not anchor:
                 self._nearby(s, n, tile, config)
         for run, together in () if cpu else self._runs(lanes):
@@ -338,7 +361,7 @@ class VectorPart(Part):
 
     def _shifts(self, step: int) -> bool:
         """True if the last vector of a row may be shifted back, so that some cells are stored twice."""
-        return self.anchor.kind == "map" and self.anchor.constant and step <= self.length and len(self.names) == 1
+        return self.anchor.kind == "map" and self.anchor.constant and step <= self.length and not self._reduces
 
     @functools.cached_property
     def _across(self) -> Iter | None:
