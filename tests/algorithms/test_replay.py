@@ -73,7 +73,7 @@ def test_stream_k_replays_on_the_definition(template, changed):
 
 def test_a_replayed_trace_computes_the_definition():
     w = tir.ops.conv2d(c=16, h=14, w=14, k=16, pad=1, bias=True, act="relu")
-    target = tir.Target.parse("opencl")
+    target = tir.Target.parse("opencl -units=2")
     space = w.templates["cpu_winograd"].space_for(target)
     s = tir.replay(w.outputs, w.schedule({**space.default, "m": 4}, "cpu_winograd", target).trace)
     arrays = [np.random.default_rng(n).standard_normal(a.shape).astype("float32") for n, a in enumerate(w.inputs)]

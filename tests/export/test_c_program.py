@@ -268,8 +268,9 @@ def test_all_seeds_together_look_at_as_many_elements(seeds):
 def test_small_vectors_have_their_functions_once(tmp_path):
     """Every processor has registers of 16 bytes: what works on those is the same function in all texts."""
     w = tir.ops.conv2d(n=1, c=16, h=14, w=13, k=16, r=3, s=3, pad=1)
-    space = w.templates["cpu_winograd"].space_for(tir.Target.parse("c"))
-    made = w.schedule({**space.default, "m": 4}, "cpu_winograd", "c")
+    target = tir.Target.parse("c -units=2")
+    space = w.templates["cpu_winograd"].space_for(target)
+    made = w.schedule({**space.default, "m": 4}, "cpu_winograd", target)
     text = (made.export(tmp_path / "one", to="c") / "one.c").read_text()
     assert text.count("tir_transpose_4x4_all(const float *from") == 1
     assert "tir_transpose_4x4_all(Y" in text and "tir_transpose_8x8_all" not in text

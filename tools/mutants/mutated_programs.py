@@ -11,7 +11,7 @@ import tensorir as tir
 from tensorir import nn
 from tensorir.schedule.schedule import BaseSchedule
 
-CPU = "opencl -registers=16 -vector_bytes=32"  # the same programs on every machine
+CPU = "opencl -registers=16 -vector_bytes=32 -units=2"  # the same programs on every machine
 GPU = "opencl -kind=gpu"
 Make = Callable[[], BaseSchedule]
 
