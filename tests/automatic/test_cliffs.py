@@ -31,7 +31,7 @@ def attention(heads, queries, keys, depth):
     lambda: tir.ops.conv2d(c=64, h=56, w=56, k=64, pad=1).outputs,
     lambda: tir.ops.conv2d(c=256, h=28, w=28, k=512, r=1, s=1).outputs,
     lambda: tir.compute((2048, 2048), lambda i, j: X[i, j] + X[i + 1, j] + X[i, j + 2], name="y"),
-], ids=str)  # fmt: skip
+], ids=["square", "tall", "row", "softmax", "norm", "3x3", "1x1", "stencil"])  # fmt: skip
 def test_defaults_have_blocks_for_half_of_the_cores_of_any_machine(made):
     out = made()
     for cores, target in CPUS.items():
@@ -108,3 +108,31 @@ def test_maps_that_others_read_or_read_elsewhere_stay():
     for outputs, kernels in (((y,), 1), ((turned,), 2), ((y, *e), 2), ((y, summed), 3)):
         s = tir.auto_schedule(outputs, CPUS[2])
         assert len(s.emitted().kernels) == kernels and s.check(), outputs
+
+
+def balanced(n, rows, columns, rounds):
+    """Rows and columns of ``n`` matrices, divided by their sums in turn (Sinkhorn)."""
+    y = tir.placeholder((n, rows, columns), name="x")
+    for t in range(rounds):
+        k, l = tir.reduce_axis(columns, name=f"k{t}"), tir.reduce_axis(rows, name=f"l{t}")
+        r = tir.compute((n, rows), lambda b, i, y=y, k=k: tir.sum(y[b, i, k], axis=k), name=f"r{t}")
+        y = tir.compute((n, rows, columns), lambda b, i, j, y=y, r=r: y[b, i, j] / r[b, i], name=f"a{t}")
+        c = tir.compute((n, columns), lambda b, j, y=y, l=l: tir.sum(y[b, l, j], axis=l), name=f"c{t}")
+        y = tir.compute((n, rows, columns), lambda b, i, j, y=y, c=c: y[b, i, j] / c[b, j], name=f"b{t}")
+    return y
+
+
+@pytest.mark.parametrize("shape", [(64, 4, 4), (10, 3, 20), (7, 16, 16), (5, 9, 5)])
+def test_rows_and_columns_of_small_matrices_are_summed_in_one_kernel(shape):
+    s = tir.auto_schedule(balanced(*shape, 2), CPUS[2])
+    assert len(s.emitted().kernels) == 1 and s.check()
+    x = np.random.default_rng(0).random(shape, "float32") + np.float32(0.1)
+    want = x.astype("float64")
+    for _ in range(2):
+        want = want / want.sum(2, keepdims=True)
+        want = want / want.sum(1, keepdims=True)
+    np.testing.assert_allclose(s.build("opencl:pocl")(x), want, rtol=1e-5)
+
+
+def test_large_products_within_rows_have_their_own_kernels():
+    assert len(tir.auto_schedule(balanced(4, 64, 64, 2), CPUS[2]).emitted().kernels) > 2

@@ -79,22 +79,26 @@ class Chain:
         return parts
 
 
-def chain_of(graph: Graph, anchor: Nest, arrays: bool = True) -> Chain | None:
+def chain_of(graph: Graph, anchor: Nest, arrays: bool = True, common: bool = False) -> Chain | None:
     """The chain with ``anchor`` as its last stage; None if it reduces no row.
 
     arrays: False to exclude maps within a row, whose results must be stored
+    common: True for the rows that reductions upstream have in common, as matrices whose rows and columns are summed in
+            turn, with operands that are read again; False for those of the nearest one
     """
     if anchor.kind not in ("map", "reduce") or not plain(anchor):
         return None
     places: dict[Nest, Places] = {anchor: tuple((it.var, 1) for it in anchor.spatial)}
     if anchor.kind == "reduce":
-        rows: set[Place | None] | None = set(places[anchor]) if _goes_through(anchor) else None
+        rows: set[Place | None] | None = set(places[anchor]) if _goes_through(anchor, common) else None
     else:
-        rows = _nearest(graph, dict(places))
+        rows = _nearest(graph, dict(places), common)
+    if common and rows:
+        rows = _common(graph, dict(places), rows)
     if rows is None:
         return None
     stages = []
-    for n in _upstream(graph, places):
+    for n in _upstream(graph, places, common):
         if rows <= set(places[n]) and (arrays or n.kind == "reduce" or len(n.spatial) == len(rows)):
             stages.append(n)
         else:
@@ -113,10 +117,10 @@ def plain(nest: Nest) -> bool:
     return all(identical(x.index, own) for x in stores) and all(identical(x.index, own) for x in updates)
 
 
-def _goes_through(nest: Nest) -> bool:
-    """True if a stage reduces disjoint rows: no windows, no matrix product."""
+def _goes_through(nest: Nest, again: bool = False) -> bool:
+    """True if a stage reduces disjoint rows: no windows, and no matrix product unless ``again``."""
     spatial, reduced = {it.var for it in nest.spatial}, {it.var for it in nest.reduced}
-    if nest.kind != "reduce" or nest.reuses:
+    if nest.kind != "reduce" or (nest.reuses and not again):
         return False
     mixed = [(at, i) for _, at in nest.places for i in at if uses(i, spatial) and uses(i, reduced)]
     return all(i is not at[-1] and _in_groups(i, nest) for at, i in mixed)
@@ -133,25 +137,36 @@ def _in_groups(index: Expr, nest: Nest) -> bool:
     return each in inner and isinstance(by, Const) and by.value == sizes[0].value
 
 
-def _nearest(graph: Graph, places: dict[Nest, Places]) -> set[Place | None] | None:
+def _nearest(graph: Graph, places: dict[Nest, Places], again: bool) -> set[Place | None] | None:
     """{(row axis, group size)} of the nearest reduction upstream of the stages in ``places``; None without a reduction.
 
     Axes within a row are omitted. Visited stages are entered in ``places``.
     """
-    for nest in _upstream(graph, places):
+    for nest in _upstream(graph, places, again):
         if nest.kind == "reduce":
             return {p for p in places[nest] if p is not None}
     return None
 
 
-def _upstream(graph: Graph, places: dict[Nest, Places]) -> Iterator[Nest]:
-    """Stages whose only readers are in ``places``, last one first; enters each in ``places``."""
+def _common(graph: Graph, places: dict[Nest, Places], rows: set[Place | None]) -> set[Place | None]:
+    """The part of ``rows`` that reductions upstream have too, without those that have none of them."""
+    for nest in _upstream(graph, places, again=True):
+        if nest.kind == "reduce" and (both := rows & set(places[nest])):
+            rows = both
+    return rows
+
+
+def _upstream(graph: Graph, places: dict[Nest, Places], again: bool = False) -> Iterator[Nest]:
+    """Stages whose only readers are in ``places``, last one first; enters each in ``places``.
+
+    again: True to include products, whose operands are read again
+    """
     for nest in reversed(list(graph.nests.values())):
         readers = graph.readers(nest)
         others = nest.empty or not readers or not all(r in places for r in readers)
         if nest in places or others or graph.is_output(nest):
             continue
-        fits = (nest.kind == "map" or _goes_through(nest)) and plain(nest)
+        fits = (nest.kind == "map" or _goes_through(nest, again)) and plain(nest)
         if fits and (found := _places(nest, readers, places)) is not None:
             places[nest] = found
             yield nest

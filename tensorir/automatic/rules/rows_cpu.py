@@ -13,13 +13,15 @@ from tensorir.automatic.facts import Nest, bytes_of, vector_lanes
 from tensorir.automatic.part import Config
 from tensorir.automatic.rules.row_chain import Chain
 from tensorir.automatic.rules.rows_part import RowsPart, kept_bytes, lies_along, trailing
-from tensorir.automatic.rules.stream import SUM_CYCLES, narrow, on_cores
+from tensorir.automatic.rules.stream import SUM_CYCLES, all_along, narrow, on_cores
 from tensorir.schedule.schedule import BaseSchedule
 
 BLOCK = 1 << 15
 """Elements per block that amortize its start on a core."""
 CACHE = 1 << 18
 """Bytes of a row's intermediate arrays that fit a core's cache."""
+SMALL_PRODUCT = 256
+"""Multiply-adds of a product within a row, up to which it needs no register tile."""
 JOINED_LANES = 4
 """Lanes in which the last partial results are combined."""
 
@@ -105,3 +107,37 @@ class AlongPart(RowsPart):
             s.reduce_in_lanes(n.name, self.trailing(s, n), c["lanes"], vectors=c["vectors"], at=row)
         elif row is not None:
             s.compute_at(n.name, row, scope="register")
+
+
+class NearPart(AlongPart):
+    """Stages over small matrices (rows and columns summed in turn), each of which stays near until all are done."""
+
+    @property
+    def name(self) -> str:
+        return "rows_near"
+
+    @staticmethod
+    def suits(chain: Chain) -> bool:
+        """True if intermediate results of a row fit ``CACHE``, and products of a row are small."""
+        few = all(chain.length(n) <= SMALL_PRODUCT for n in chain.reduced if n.reuses)
+        return not chain.grouped and kept_bytes(chain) <= CACHE and few
+
+    def knobs(self) -> Mapping[str, Sequence[object]]:
+        widest, last = vector_lanes(self.target, self.bits), self.anchor.size(self.anchor.spatial[-1:])
+        lanes = [n for n in (widest, widest // 2, widest // 4, 4) if 1 < n <= min(16, last)]
+        return {**super().knobs(), "lanes": list(dict.fromkeys(lanes)) or [1]}
+
+    def reduced(self, s: BaseSchedule, n: Nest, c: Config, row: str | None = None) -> None:
+        """Vectorize a reduction along what is contiguous: its terms, its cells, or nothing."""
+        lanes, own = int(c["lanes"]), [it for it in self.chain.within(n) if it in n.spatial]
+        terms = n.size(n.reduced[-1:])
+        if all_along(n, n.reduced[-1].var) and terms >= lanes > 1:
+            vectors = max(1, min(int(c["vectors"]), terms // lanes))
+            s.reduce_in_lanes(n.name, n.loops[n.reduced[-1].var], lanes, vectors=vectors, at=row)
+            return
+        if row is not None:
+            s.compute_at(n.name, row, scope="shared" if own else "register")
+        if lanes > 1 and own and all_along(n, own[-1].var) and n.size(own[-1:]) >= lanes:
+            cell = n.loops[own[-1].var]
+            s.reorder(*(n.loops[it.var] for it in n.reduced), cell)
+            s.register_tile(cell, sizes=[lanes], lanes=lanes, tail="guard")
