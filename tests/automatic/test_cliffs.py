@@ -136,3 +136,25 @@ def test_rows_and_columns_of_small_matrices_are_summed_in_one_kernel(shape):
 
 def test_large_products_within_rows_have_their_own_kernels():
     assert len(tir.auto_schedule(balanced(4, 64, 64, 2), CPUS[2]).emitted().kernels) > 2
+
+
+def sorted_rows(rows, n):
+    """Bitonic sort: 1 + 2 + … + log2(n) rounds of exchanges within a row."""
+    y, k = tir.placeholder((rows, n), name="x"), 2
+    while k <= n:
+        j = k // 2
+        while j:
+            y = tir.compute((rows, n), lambda b, i, y=y, j=j, k=k: tir.where(
+                ((i & k) == 0) == ((i ^ j) > i), tir.minimum(y[b, i], y[b, i ^ j]), tir.maximum(y[b, i], y[b, i ^ j])
+            ), name=f"s{k}_{j}")  # fmt: skip
+            j //= 2
+        k *= 2
+    return y
+
+
+def test_exchanges_within_a_row_stay_near():
+    s = tir.auto_schedule(sorted_rows(20, 16), CPUS[2])
+    assert len(s.emitted().kernels) == 1
+    x = np.random.default_rng(3).permutation(320).reshape(20, 16).astype("float32")
+    assert np.array_equal(s.build("opencl:pocl")(x), np.sort(x, 1))
+    assert len(tir.auto_schedule(sorted_rows(1, 1 << 14), CPUS[64]).emitted().kernels) > 1, "one row, many cores"

@@ -80,11 +80,11 @@ class Chain:
 
 
 def chain_of(graph: Graph, anchor: Nest, arrays: bool = True, common: bool = False) -> Chain | None:
-    """The chain with ``anchor`` as its last stage; None if it reduces no row.
+    """The chain with ``anchor`` as its last stage; None if it reduces no row, unless ``common``.
 
     arrays: False to exclude maps within a row, whose results must be stored
-    common: True for the rows that reductions upstream have in common, as matrices whose rows and columns are summed in
-            turn, with operands that are read again; False for those of the nearest one
+    common: True for the rows that reductions upstream have in common (or maps, if there are none), as matrices whose
+            rows and columns are summed in turn, with operands that are read again; False for those of the nearest one
     """
     if anchor.kind not in ("map", "reduce") or not plain(anchor):
         return None
@@ -93,8 +93,8 @@ def chain_of(graph: Graph, anchor: Nest, arrays: bool = True, common: bool = Fal
         rows: set[Place | None] | None = set(places[anchor]) if _goes_through(anchor, common) else None
     else:
         rows = _nearest(graph, dict(places), common)
-    if common and rows:
-        rows = _common(graph, dict(places), rows)
+    if common and (rows or anchor.kind == "map"):
+        rows = _common(graph, dict(places), rows or set(places[anchor]), "reduce" if rows else "map")
     if rows is None:
         return None
     stages = []
@@ -148,10 +148,10 @@ def _nearest(graph: Graph, places: dict[Nest, Places], again: bool) -> set[Place
     return None
 
 
-def _common(graph: Graph, places: dict[Nest, Places], rows: set[Place | None]) -> set[Place | None]:
-    """The part of ``rows`` that reductions upstream have too, without those that have none of them."""
+def _common(graph: Graph, places: dict[Nest, Places], rows: set[Place | None], kind: str) -> set[Place | None]:
+    """The part of ``rows`` that stages of a kind upstream have too, without those that have none of them."""
     for nest in _upstream(graph, places, again=True):
-        if nest.kind == "reduce" and (both := rows & set(places[nest])):
+        if nest.kind == kind and (both := rows & set(places[nest])):
             rows = both
     return rows
 

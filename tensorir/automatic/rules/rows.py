@@ -28,8 +28,7 @@ def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
 def _by_rows(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
     with_arrays, without = (chain_of(graph, anchor, arrays) for arrays in (True, False))
     near = chain_of(graph, anchor, common=True) if target.kind == "cpu" else None
-    more = len(near.stages) > (len(with_arrays.stages) if with_arrays else 1) if near else False
-    if near and near.rows and more and NearPart.suits(near):
+    if near and len(near.stages) > (len(with_arrays.stages) if with_arrays else 0) and NearPart.suits_on(near, target):
         yield NearPart(graph, target, near)
     for chain in (with_arrays, without) if with_arrays != without else (without,):
         if chain is None or not chain.rows:

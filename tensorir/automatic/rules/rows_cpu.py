@@ -14,12 +14,16 @@ from tensorir.automatic.part import Config
 from tensorir.automatic.rules.row_chain import Chain
 from tensorir.automatic.rules.rows_part import RowsPart, kept_bytes, lies_along, trailing
 from tensorir.automatic.rules.stream import SUM_CYCLES, all_along, narrow, on_cores
+from tensorir.machine import machine_of
 from tensorir.schedule.schedule import BaseSchedule
+from tensorir.target import Target
 
 BLOCK = 1 << 15
 """Elements per block that amortize its start on a core."""
 CACHE = 1 << 18
 """Bytes of a row's intermediate arrays that fit a core's cache."""
+FEW_BYTES = 1 << 18
+"""Bytes that all stages read and write together, up to which launches take longer than the work of one core."""
 SMALL_PRODUCT = 256
 """Multiply-adds of a product within a row, up to which it needs no register tile."""
 JOINED_LANES = 4
@@ -117,10 +121,15 @@ class NearPart(AlongPart):
         return "rows_near"
 
     @staticmethod
-    def suits(chain: Chain) -> bool:
-        """True if intermediate results of a row fit ``CACHE``, and products of a row are small."""
-        few = all(chain.length(n) <= SMALL_PRODUCT for n in chain.reduced if n.reuses)
-        return not chain.grouped and kept_bytes(chain) <= CACHE and few
+    def suits_on(chain: Chain, target: Target) -> bool:
+        """True if there are rows for all cores, or little work, intermediate results of a row fit ``CACHE``, and
+        products of a row are small.
+        """
+        if not chain.rows or chain.grouped or not chain.within(chain.anchor) or kept_bytes(chain) > CACHE:
+            return False
+        products = [n for n in chain.reduced if n.reuses]
+        wide = chain.count >= machine_of(target).cores or sum(n.moved for n in chain.places) <= FEW_BYTES
+        return wide and all(chain.length(n) <= SMALL_PRODUCT for n in products)
 
     def knobs(self) -> Mapping[str, Sequence[object]]:
         widest, last = vector_lanes(self.target, self.bits), self.anchor.size(self.anchor.spatial[-1:])
