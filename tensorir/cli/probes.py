@@ -12,9 +12,11 @@ from tensorir.cli.finding import Finding
 from tensorir.codegen.dialect import CUDA_PROBE
 from tensorir.errors import TensorIRError
 from tensorir.expr.compute import compute, placeholder
+from tensorir.machine import machine_of
 from tensorir.runtime.cache import stat
 from tensorir.runtime.cuda import compile_cubin, nvrtc_version, sass
 from tensorir.runtime.device import devices
+from tensorir.runtime.host import target_here
 from tensorir.runtime.library_caches import pocl_cache, pocl_files
 from tensorir.tune.gp import missing
 from tensorir.tune.space import Space
@@ -35,6 +37,17 @@ def find_devices() -> list[Finding]:
             good = d.usable and not d.simulator
             found.append(Finding(f"device {d.name}", good if not d.simulator else None, d.reason or label, d.fix))
     return found
+
+
+def find_machine() -> list[Finding]:
+    """The processor that plain targets mean, with where each number comes from."""
+    target = target_here("c")
+    machine = machine_of(target)
+    here = (
+        f"{machine.cores} cores (affinity and quota), {target.registers} vectors of {target.vector_bytes} bytes (flags)"
+    )
+    table = f"{machine.clock / 1e9:.3g} GHz, caches, rates and launch times (a table, of a server)"
+    return [Finding("machine", True, f"{here}, {table}")]
 
 
 def find_kernel() -> list[Finding]:

@@ -70,6 +70,7 @@ def _log() -> list[Finding]:
 PROBES: dict[str, Callable[[], list[Finding]]] = {
     "packages": _packages,
     "devices": Lazy("tensorir.cli.probes", "find_devices"),
+    "machine": Lazy("tensorir.cli.probes", "find_machine"),
     "kernel": Lazy("tensorir.cli.probes", "find_kernel"),
     "cuda": Lazy("tensorir.cli.probes", "find_cuda"),
     "search": Lazy("tensorir.cli.probes", "find_search"),

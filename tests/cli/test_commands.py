@@ -26,7 +26,7 @@ from tensorir.errors import Problem
 from tensorir.errors.catalogue import find
 from tensorir.export.destinations import DESTINATIONS
 from tensorir.ops.shapes import SETS
-from tensorir.runtime import c_device
+from tensorir.runtime import c_device, host
 from tensorir.runtime.device import devices
 from tensorir.tune.log import LogError
 from tensorir.tune.trial import Outcome
@@ -384,6 +384,8 @@ class TestTuned:
         code, out, _ = cli("doctor", "--json")
         doc = json.loads(out)
         assert code == 0 and doc["ok"] and next(c for c in doc["checks"] if c["name"] == "kernel")["ok"]
+        machine = next(c["detail"] for c in doc["checks"] if c["name"] == "machine")
+        assert machine.startswith(f"{host.cores()} cores (affinity and quota), ") and "bytes (flags)" in machine
 
     def test_no_compiler_is_no_fault_where_another_device_is(self, cli, monkeypatch):
         monkeypatch.setattr(c_device, "compilers", tuple)
