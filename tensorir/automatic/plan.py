@@ -274,7 +274,7 @@ class _Planner:
         expected to be clearly faster.
         """
         first, last = self._round(RULES_BEFORE_INLINING), self._round(())
-        swap = first and last and first.doubtful() and CLEARLY * last.seconds < first.seconds
+        swap = first and last and first.doubtful() and CLEARLY * last.seconds < first.seconds < math.inf
         return filter(None, (last, first) if swap else (first, last))
 
     def _begun(self, whole: Sequence[Rule]) -> _Round | None:
@@ -310,7 +310,8 @@ class _Round:
     @property
     def seconds(self) -> float:
         """Modelled seconds of the default plan, launches included; inf if some part has no model."""
-        launch = machine_of(self.claims.plain.target).launch_s
+        machine = machine_of(self.claims.plain.target)
+        launch = machine.call_s + machine.launch_s  # models of parts of a GPU have neither
         return sum(
             math.inf if (seconds := p.space.expected_s) is None else seconds(p.space.default) + launch
             for p in self.parts

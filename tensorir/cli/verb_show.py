@@ -96,7 +96,7 @@ def _why(document: dict[str, Any]) -> str:
     others = [f"{name}: {count} legal configurations" for name, count in document.get("others", {}).items()]
     steps = document["trace"] or "# no steps: as it was declared"
     refused = [f"# {r}" for r in document.get("refused", ())]
-    expected = [f"# {line}" for line in document["expected"].splitlines()]
+    expected = [f"# {line}" for line in document.get("expected", "").splitlines()]
     return "\n".join([steps, *(f"# other template {o}" for o in others), *refused, *expected])
 
 

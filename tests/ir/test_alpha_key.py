@@ -39,11 +39,11 @@ def test_signs_of_zeros_count():
 
 
 def layers(n, factor=lambda k: 2.0):
-    t = tir.placeholder((8, 64), name="x")
+    t = tir.placeholder((64, 64), name="x")
     for k in range(n):
         below = t
         r = tir.reduce_axis(64, name=f"r{k}")
-        t = tir.compute((8, 64), lambda i, j: tir.sum(below[i, r] * factor(k) * (r + j), axis=r), name=f"layer{k}")
+        t = tir.compute((64, 64), lambda i, j: tir.sum(below[r, i] * factor(k) * (r + j), axis=r), name=f"layer{k}")
     return t
 
 

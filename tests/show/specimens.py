@@ -95,6 +95,7 @@ def specimens() -> dict[str, object]:
         "DispatchKernel": found.portfolio.kernels[0],
         "NearestShape": tir.nearest(tir.ops.matmul(m=32, n=48, k=24), log=_log(outcome))[0],
         "Fusions": fused, "Fusion": fused[0], "Counts": fused[0].before,
+        "Expected": tir.Schedule(s.outputs, "opencl -units=16").expected,
         "Estimate": Estimate(1.5, 1.4, 1.6, (1.4, 1.5)),
         "ScheduleError": error, "Problem": error.problems[0], "DeclarationError": refused(lambda: A[0]),
     }  # fmt: skip

@@ -12,7 +12,7 @@ from tensorir.automatic.rules.narrow import with_tiles
 from tensorir.automatic.rules.row_chain import chain_of
 from tensorir.automatic.rules.rows_across import RowLanesPart, WarpsPart
 from tensorir.automatic.rules.rows_across import suits as lie_across
-from tensorir.automatic.rules.rows_cpu import AlongPart, NearPart
+from tensorir.automatic.rules.rows_cpu import AlongPart, NearRowsPart
 from tensorir.automatic.rules.rows_gpu import BlockPart
 from tensorir.target import Target
 
@@ -28,8 +28,12 @@ def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
 def _by_rows(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
     with_arrays, without = (chain_of(graph, anchor, arrays) for arrays in (True, False))
     near = chain_of(graph, anchor, common=True) if target.kind == "cpu" else None
-    if near and len(near.stages) > (len(with_arrays.stages) if with_arrays else 0) and NearPart.suits_on(near, target):
-        yield NearPart(graph, target, near)
+    if (
+        near
+        and len(near.stages) > (len(with_arrays.stages) if with_arrays else 0)
+        and NearRowsPart.suits_on(near, target)
+    ):
+        yield NearRowsPart(graph, target, near)
     for chain in (with_arrays, without) if with_arrays != without else (without,):
         if chain is None or not chain.rows:
             continue

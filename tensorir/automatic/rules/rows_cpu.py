@@ -22,8 +22,8 @@ BLOCK = 1 << 15
 """Elements per block that amortize its start on a core."""
 CACHE = 1 << 18
 """Bytes of a row's intermediate arrays that fit a core's cache."""
-FEW_BYTES = 1 << 18
-"""Bytes that all stages read and write together, up to which launches take longer than the work of one core."""
+LITTLE_WORK = 1 << 18
+"""Operations of all stages up to which launches take longer than the work of a few cores."""
 SMALL_PRODUCT = 256
 """Multiply-adds of a product within a row, up to which it needs no register tile."""
 JOINED_LANES = 4
@@ -113,7 +113,7 @@ class AlongPart(RowsPart):
             s.compute_at(n.name, row, scope="register")
 
 
-class NearPart(AlongPart):
+class NearRowsPart(AlongPart):
     """Stages over small matrices (rows and columns summed in turn), each of which stays near until all are done."""
 
     @property
@@ -128,7 +128,7 @@ class NearPart(AlongPart):
         if not chain.rows or chain.grouped or not chain.within(chain.anchor) or kept_bytes(chain) > CACHE:
             return False
         products = [n for n in chain.reduced if n.reuses]
-        wide = chain.count >= machine_of(target).cores or sum(n.moved for n in chain.places) <= FEW_BYTES
+        wide = chain.count >= machine_of(target).cores or sum(n.work for n in chain.places) <= LITTLE_WORK
         return wide and all(chain.length(n) <= SMALL_PRODUCT for n in products)
 
     def knobs(self) -> Mapping[str, Sequence[object]]:
