@@ -92,7 +92,7 @@ def integers(r: random.Random, work: int) -> tir.Tensor:
 def gathers(r: random.Random, work: int) -> tir.Tensor:
     rows, width = max(4, work // 256), r.choice((1, 3, 16, 64, 100))
     table, at = placed(1000, width, name="table"), placed(rows, name="at", dtype="int32")
-    return tir.compute((rows, width), lambda i, j: table[tir.clip(at[i], 0, 999), j] * 2.0, name="y")
+    return tir.compute((rows, width), lambda i, j: table[tir.minimum(tir.maximum(at[i], 0), 999), j] * 2.0, name="y")
 
 
 def windows(r: random.Random, work: int) -> tir.Tensor:

@@ -17,6 +17,7 @@ class Machine:
     """A device as cost models see it.
 
     cores:    cores or multiprocessors that run blocks concurrently;  clock: cycles per second
+    threads:  threads of a block that issue in one cycle, by those of a core: 1 on CPUs
     call_s:   seconds to launch a program of any number of kernels;  launch_s: for each kernel
     block_s:  seconds of a core to start a block;  wake_s: until other cores start, if any kernel has several blocks
     least_s:  minimum seconds of a kernel
@@ -30,6 +31,7 @@ class Machine:
 
     cores: int
     clock: float
+    threads: float
     call_s: float
     launch_s: float
     block_s: float
@@ -70,13 +72,13 @@ class Machine:
 
 
 _CPU = Machine(
-    cores=16, clock=3e9, call_s=1.2e-6, launch_s=0.8e-6, block_s=8e-8, wake_s=3.6e-6, least_s=7e-6,
+    cores=16, clock=3e9, threads=1.0, call_s=1.2e-6, launch_s=0.8e-6, block_s=8e-8, wake_s=3.6e-6, least_s=7e-6,
     levels=((2e5, 65e9), (math.inf, 28.5e9)), memory_s=2e11,
     sets=((8, 1 << 12, 0.0), (8, 1 << 17, 6.0)), miss=70.0, walk=4.0, apart=1.0,
 )  # fmt: skip
 """A server CPU with 64-byte vectors; times fitted to benchmarks/automatic/fusions.py on two of its cores."""
 _GPU = Machine(
-    cores=108, clock=1.4e9, call_s=2e-6, launch_s=2e-6, block_s=0.0, wake_s=0.0, least_s=0.0,
+    cores=108, clock=1.4e9, threads=51.2, call_s=2e-6, launch_s=2e-6, block_s=0.0, wake_s=0.0, least_s=0.0,
     levels=((30e6 / 108, 4e12 / 108), (math.inf, 1.5e12 / 108)), memory_s=math.inf,
     sets=(), miss=0.0, walk=0.0, apart=0.25,
 )  # fmt: skip

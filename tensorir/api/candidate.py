@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from tensorir.api.identity import on_cores_of
 from tensorir.codegen.source import Source
 from tensorir.errors import CompileError, DeviceError, LaunchError, LoweringError, ScheduleError, TensorIRError
 from tensorir.schedule.registry import as_called
@@ -122,7 +123,7 @@ def prepare(
 def digest_of(work: Work, record: Record, target: Target) -> str | None:
     """SHA-256 of the source that the template now makes for a record's configuration; None if it fails."""
     try:
-        return prepare(work, record.template, record.config, target, check=False).source.sha256
+        return prepare(work, record.template, record.config, on_cores_of(record, target), check=False).source.sha256
     except Refused:
         return None
 

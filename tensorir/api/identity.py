@@ -100,6 +100,12 @@ def target_of(record: Setting) -> Target:
     return Target.parse(stored if isinstance(stored, str) else "opencl")
 
 
+def on_cores_of(record: Setting, target: Target) -> Target:
+    """``target`` with as many cores as the device that a record was made on: spaces of templates depend on them."""
+    made_for = target_of(record)
+    return replace(target, units=made_for.units) if made_for.language == target.language else target
+
+
 def suits(record: Setting, target: Target | str | None) -> bool:
     """True if a record was made for a target of the same language, kind and architecture; for a text, if that is the
     language; for None always.

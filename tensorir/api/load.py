@@ -18,7 +18,16 @@ from tensorir.api.bench import Runner
 from tensorir.api.build import Executable
 from tensorir.api.candidate import Candidate, Refused, prepare, quiet, steps_text, trace_text
 from tensorir.api.frozen import changed, changes, chosen, is_frozen, log_for, pinned, why_stale
-from tensorir.api.identity import command_for, compute_digest, describe, folder_of, identity_of, most_like, suits
+from tensorir.api.identity import (
+    command_for,
+    compute_digest,
+    describe,
+    folder_of,
+    identity_of,
+    most_like,
+    on_cores_of,
+    suits,
+)
 from tensorir.api.load_cache import check_key, keep_check, keep_source, ranked, recall_source, source_key, was_checked
 from tensorir.api.outputs import Data
 from tensorir.api.questions import Output
@@ -96,7 +105,8 @@ def _from_nearest(work: Work, identity: RunIdentity, log: str, device: Device) -
             except Refused:
                 continue
             if program is not None:
-                again, steps = _again(work, near.template, near.config, device), trace_text(made)
+                again = partial(_lowered_for, work, near.template, near.config, device.target)
+                steps = trace_text(made)
                 return Executable(made.source, device, steps, work.outputs, program, near, made.max_error, again)
     return None
 
@@ -114,10 +124,11 @@ def _first_good(work: Work, records: Iterable[Record], device: Device) -> tuple[
     """(Executable of the first reproducible, right record or None, number of stale records, number of wrong ones)."""
     stale = wrong = 0
     for record in records:
-        key = source_key(work, record, device.target)
+        target = on_cores_of(record, device.target)
+        key = source_key(work, record, target)
         source = recall_source(key, record)
         if source is None:
-            made = regenerate(work, record, device.target)
+            made = regenerate(work, record, target)
             if made is None:
                 stale += 1
                 continue
@@ -126,7 +137,7 @@ def _first_good(work: Work, records: Iterable[Record], device: Device) -> tuple[
         error = work.allowed_error(record.template)
         program = _checked(work, Candidate(source, max_error=error), device)
         if program is not None:
-            again = _again(work, record.template, record.config, device)
+            again = partial(_lowered_for, work, record.template, record.config, target)
             f = Executable(
                 source,
                 device,
@@ -141,13 +152,8 @@ def _first_good(work: Work, records: Iterable[Record], device: Device) -> tuple[
     return None, stale, wrong
 
 
-def _again(work: Work, template: str, config: Mapping[str, object], device: Device) -> Callable[[str], ExportProgram]:
-    """Function that lowers the kernel for another target, for export."""
-
-    return partial(_lowered_for, work, template, config, device.target)
-
-
 def _lowered_for(work: Work, template: str, config: Mapping[str, object], target: Target, wanted: str) -> ExportProgram:
+    """The kernel lowered for target ``wanted``, for export."""
     from tensorir.api.shipping import again_of_work
 
     return again_of_work(work, template, config, target)(wanted)

@@ -93,7 +93,7 @@ class KernelCounts:
 
     def worked(self, machine: Machine) -> float:
         """Seconds of the kernel's blocks; launches excluded."""
-        computed, moved = self.cycles / machine.clock, self.moved / self.rate
+        computed, moved = self.cycles / (machine.clock * machine.threads), self.moved / self.rate
         alone = max(computed, moved) + OVERLAP * min(computed, moved)
         return alone / min(machine.cores, self.blocks) + self.blocks * machine.block_s / machine.cores
 
@@ -130,7 +130,11 @@ def counts_of(program: Program, target: Target) -> Counts:
 
     Symbolic extents count as their maximum.
     """
-    machine, kernels = machine_of(target), kernels_of(program, target)
+    return counted(kernels_of(program, target), machine_of(target))
+
+
+def counted(kernels: Sequence[KernelCounts], machine: Machine) -> Counts:
+    """Counts of kernels that are launched together."""
     launched = sum(k.launched(machine) for k in kernels)
     wake = machine.wake_s if any(k.blocks > 1 for k in kernels) else 0.0
     taken = machine.call_s + wake + launched + sum(k.worked(machine) for k in kernels)
@@ -148,15 +152,15 @@ def kernels_of(program: Program, target: Target) -> list[KernelCounts]:
 def _kernel(index: Index, root: Stmt, target: Target, rate: float) -> KernelCounts:
     stages = find(root, Stage)
     near = _near(index, stages)
-    counted = sorted((Counted(index, s, target, near) for s in stages), key=lambda c: -c.cycles)
+    each = sorted((Counted(index, s, target, near) for s in stages), key=lambda c: -c.cycles)
     nbytes, moved = dict[Buffer, float](), dict[Buffer, float]()
-    for c in counted:
+    for c in each:
         for b, read, more in c.touched():
             nbytes[b] = max(nbytes.get(b, 0.0), read)
             moved[b] = max(moved.get(b, 0.0), more)
-    blocks = max(math.prod(_extent(x) for x in c.loops if x.kind.level == "block") for c in counted)
-    cycles, held = sum(c.cycles for c in counted), int(sum(nbytes.values()))
-    return KernelCounts(cycles, held, sum(moved.values()), max(1, blocks), rate, tuple(counted))
+    blocks = max(math.prod(_extent(x) for x in c.loops if x.kind.level == "block") for c in each)
+    cycles, held = sum(c.cycles for c in each), int(sum(nbytes.values()))
+    return KernelCounts(cycles, held, sum(moved.values()), max(1, blocks), rate, tuple(each))
 
 
 def _extent(x: Loop) -> int:
@@ -248,6 +252,11 @@ class Counted:
         if guarded and has(stage.body, Call, Select):
             self.lanes = None  # one side of a choice may not be computed where the other is chosen: no vectors
         self.wide = _extent(self.lanes) if self.lanes else 1
+
+    @property
+    def once(self) -> bool:
+        """True if the stage runs ahead of time, once for many launches."""
+        return all(b.once for b in writes(self.stage.body))
 
     @property
     def times(self) -> float:
@@ -375,7 +384,7 @@ class Counted:
 
     def apart(self, places: Sequence[Expr]) -> bool:
         """True if the innermost loop moves an index before the last: indirect accesses gather elements, not rows."""
-        return any(uses(i, {self.loops[-1].var}) for i in places[:-1]) or not self.loops
+        return not self.loops or any(uses(i, {self.loops[-1].var}) for i in places[:-1])
 
 
 def arithmetic(body: Node, lane: Var | None, share: float = 1.0) -> Iterator[tuple[Expr, float]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tensorir.automatic.counts import Counted, KernelCounts, arithmetic, counts_of, kernels_of
+from tensorir.automatic.counts import Counted, KernelCounts, arithmetic, counted, kernels_of
 from tensorir.errors.shown import Shown
 from tensorir.ir.marks import Remark
 from tensorir.ir.tree import Binary, Kind, Loop, Update
@@ -22,7 +22,7 @@ NOTED_SHARE = 0.3
 class Expected(Shown):
     """Modelled time of a schedule on its target's machine.
 
-    seconds: of one call, launches included; symbolic extents count as their maximum
+    seconds: of one call, launches included, without what runs once for all; symbolic extents count as their maximum
     limit:   what binds the slowest kernel: "multiply-adds", "arithmetic", "dependent sums" (each waits for the last),
              "memory", "idle cores" (fewer blocks than half of them), or "launch" if launches take most of the time
     kernels: number of kernels
@@ -43,19 +43,22 @@ class Expected(Shown):
 
 def expected_of(s: BaseSchedule) -> Expected:
     """The modelled time of a schedule. Raises LoweringError and CompileError if it cannot be lowered."""
-    machine, kernels, counts = machine_of(s.target), kernels_of(s.program, s.target), counts_of(s.program, s.target)
+    machine = machine_of(s.target)
+    kernels = [k for k in kernels_of(s.program, s.target) if not all(c.once for c in k.stages)]
+    counts = counted(kernels, machine)
     slowest = max(kernels, key=lambda k: k.worked(machine))
-    limit = "launch" if 2 * counts.launch_s > counts.seconds else _limit(slowest, machine)
+    launch = not slowest.cycles or 2 * (counts.launch_s + machine.call_s) > counts.seconds
+    limit = "launch" if launch else _limit(slowest, machine)
     notes = [*_scalar(s), *_idle(kernels, machine, counts.seconds), *_without_vectors(kernels, machine, counts.seconds)]
     if counts.kernels > 1 and limit == "launch":
-        notes.append(f"{counts.kernels} kernels: tir.fusions(outputs) lists the pairs that one kernel may compute")
+        notes.append(f"{counts.kernels} kernels: tir.fusions(outputs) says of each pair whether one may compute it")
     return Expected(counts.seconds, limit, counts.kernels, tuple(dict.fromkeys(notes)))
 
 
 def _limit(k: KernelCounts, machine: Machine) -> str:
     if 2 * k.blocks < machine.cores:
         return "idle cores"
-    if k.moved / k.rate > k.cycles / machine.clock:
+    if k.moved / k.rate > k.cycles / (machine.clock * machine.threads):
         return "memory"
     most = k.stages[0]
     if most.waits > most.busy:

@@ -273,9 +273,12 @@ class _Planner:
         """The rounds, that of the default plan first; one that leaves vectors or cores idle is last if the other is
         expected to be clearly faster.
         """
-        first, last = self._round(RULES_BEFORE_INLINING), self._round(())
-        swap = first and last and first.doubtful() and CLEARLY * last.seconds < first.seconds < math.inf
-        return filter(None, (last, first) if swap else (first, last))
+        first = self._round(RULES_BEFORE_INLINING)
+        last = self._round(()) if first and first.doubtful() else None
+        if first and last and CLEARLY * last.seconds < first.seconds < math.inf:
+            yield from (last, first)
+        else:
+            yield from filter(None, map(self._round, dict.fromkeys((RULES_BEFORE_INLINING, ()))))
 
     def _begun(self, whole: Sequence[Rule]) -> _Round | None:
         """The round whose first parts come from the rules ``whole``; None if these claim nothing."""
@@ -373,6 +376,7 @@ class _Claims:
     plain:   unscheduled program;  begun: the same with the stages ``inlined``
     refused: receives parts whose start failed
     proved:  keys of parts whose start was lowered, independent of stage names: networks repeat their layers
+    grids:   keys of parts -> blocks of their widest kernel
     made:    lazily generated parts, by rule and stage
     tried:   part -> True if its start works
     waiting: part -> its start, scheduled and not lowered yet
@@ -385,6 +389,7 @@ class _Claims:
     graph: Graph
     refused: list[Refusal]
     proved: set[Hashable]
+    grids: dict[Hashable, int] = field(default_factory=dict)
     made: dict[tuple[Rule, str], Iterator[Part]] = field(default_factory=dict)
     tried: dict[Part, bool] = field(default_factory=dict)
     waiting: dict[Part, _Start] = field(default_factory=dict)
@@ -443,7 +448,13 @@ class _Claims:
         return self.tried[part]
 
     def blocks(self, part: Part) -> int:
-        """Blocks of the widest kernel of a part's start."""
+        """Blocks of the widest kernel of a part's start; of parts that are alike that of the first."""
+        key = self._key(part)
+        if key not in self.grids:
+            self.grids[key] = self._widest(part)
+        return self.grids[key]
+
+    def _widest(self, part: Part) -> int:
         s = self._declared(part)
         part.steps(s, part.space.default)
         index = index_of(s.program)

@@ -39,7 +39,7 @@ from tensorir.export.program import ExportError
 from tensorir.export.shipped import build
 from tensorir.ir.tree import Var
 from tensorir.ops.onnx_nodes import Left, Match, OnnxGraph, candidates, domains, fix_dims, graph_of, others
-from tensorir.runtime.host import as_here
+from tensorir.runtime.host import target_here
 from tensorir.target import Target
 from tensorir.tune.spec import RunSpec
 from tensorir.tune.template import template_on
@@ -342,7 +342,7 @@ def _kernel(known: dict[str, NodeKernel], match: Match, choose: Callable[[Worklo
 
 
 def _default(work: Workload) -> Chosen:
-    target = as_here(Target.parse("c"))
+    target = target_here("c")
     name = work.template_for(target)
     return Chosen(name, template_on(work.templates, name, target).space_for(target).default, target)
 

@@ -158,3 +158,22 @@ def test_exchanges_within_a_row_stay_near():
     x = np.random.default_rng(3).permutation(320).reshape(20, 16).astype("float32")
     assert np.array_equal(s.build("opencl:pocl")(x), np.sort(x, 1))
     assert len(tir.auto_schedule(sorted_rows(1, 1 << 14), CPUS[64]).emitted().kernels) > 1, "one row, many cores"
+
+
+@pytest.mark.parametrize("made", [lambda: iterated(40, 120), lambda: balanced(4, 4, 4, 20)], ids=["maps", "rows"])
+def test_long_chains_are_cut(made):
+    kernels = tir.auto_schedule(made(), CPUS[2]).emitted().kernels
+    assert 1 < len(kernels) <= 5
+
+
+def test_what_lies_side_by_side_stays_in_vectors():
+    """Cells of a short last axis are fused over rows, and an axis that numbers the rows is not the one in the lanes."""
+    x = tir.placeholder((5000, 3), name="x")
+    e = tir.compute((5000, 3), lambda i, j: (x[i, j] * x[i, j], x[i, j] + 1.0), name="e")
+    narrow = tir.compute((5000, 3), lambda i, j: e[0][i, j] * e[1][i, j] + e[0][i, j], name="y")
+    x = tir.placeholder((4, 4000), name="x")
+    below = tir.compute((4, 4000), lambda i, j: tir.tanh(x[i, j]) + x[(i + 1) % 4, j], name="t")
+    across = tir.compute((4, 4000), lambda i, j: tir.tanh(below[i, j]) + below[(i + 1) % 4, j], name="u")
+    for y in (narrow, across):
+        s = tir.auto_schedule(y, CPUS[2])
+        assert "not in vectors" not in s.source() and not s.expected.notes, y

@@ -74,3 +74,23 @@ def test_a_gpu_and_symbolic_extents_have_a_time_too():
     for target in ("cuda -arch=sm_90a", "opencl -units=4"):
         e = tir.auto_schedule(tir.compute((n, 64), lambda i, j: a[i, j] * 2.0, name="y"), target).expected
         assert math.isfinite(e.seconds) and e.seconds > 0
+
+
+def test_what_runs_once_for_all_is_not_in_the_time_of_a_call():
+    work = [tir.ops.matmul(m=64, n=512, k=512, prepack=p) for p in (False, True)]
+    every, packed = (w.schedule(template="cpu_tile_column", target=TARGET).expected for w in work)
+    assert packed.kernels == 1 and packed.seconds <= every.seconds
+
+
+def test_a_cell_that_data_choose():
+    x, at = placeholder(8, 8), tir.placeholder((2,), "int32", name="at")
+    y = tir.compute(
+        (), lambda: x[tir.minimum(tir.maximum(at[0], 0), 7), tir.minimum(tir.maximum(at[1], 0), 7)], name="y"
+    )
+    for s in (tir.Schedule(y, "c"), tir.auto_schedule(y, "c -units=2"), tir.auto_schedule(y, "cuda")):
+        assert s.expected.limit == "launch"
+
+
+def test_a_gpu_multiplies_in_many_threads():
+    e = tir.ops.matmul(m=2048, n=2048, k=2048).schedule(target="cuda -arch=sm_80").expected
+    assert 0.2e-3 < e.seconds < 5e-3, "19.5 TFLOP/s at most"

@@ -4,6 +4,7 @@ norms).
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,6 +15,8 @@ from tensorir.ir.tree import Binary, Const, Expr, Iter, Store, Update, Var
 from tensorir.ir.visit import find, uses
 from tensorir.schedule.schedule import BaseSchedule
 
+LONGEST_CHAIN = 32
+"""Maximum stages before the anchor of a chain with ``common`` rows."""
 Place = tuple[Var, int]
 """An axis of the anchor, and the group size: n consecutive indices belong to one group; 1 for the axis itself."""
 Places = tuple[Place | None, ...]
@@ -97,9 +100,11 @@ def chain_of(graph: Graph, anchor: Nest, arrays: bool = True, common: bool = Fal
         rows = _common(graph, dict(places), rows or set(places[anchor]), "reduce" if rows else "map")
     if rows is None:
         return None
-    stages = []
+    stages = list[Nest]()
     for n in _upstream(graph, places, common):
-        if rows <= set(places[n]) and (arrays or n.kind == "reduce" or len(n.spatial) == len(rows)):
+        if common and len(stages) == LONGEST_CHAIN:
+            del places[n]
+        elif rows <= set(places[n]) and (arrays or n.kind == "reduce" or len(n.spatial) == len(rows)):
             stages.append(n)
         else:
             del places[n]
@@ -150,7 +155,7 @@ def _nearest(graph: Graph, places: dict[Nest, Places], again: bool) -> set[Place
 
 def _common(graph: Graph, places: dict[Nest, Places], rows: set[Place | None], kind: str) -> set[Place | None]:
     """The part of ``rows`` that stages of a kind upstream have too, without those that have none of them."""
-    for nest in _upstream(graph, places, again=True):
+    for nest in itertools.islice(_upstream(graph, places, again=True), LONGEST_CHAIN):
         if nest.kind == kind and (both := rows & set(places[nest])):
             rows = both
     return rows

@@ -27,7 +27,8 @@ def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
 
 def _by_rows(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
     with_arrays, without = (chain_of(graph, anchor, arrays) for arrays in (True, False))
-    near = chain_of(graph, anchor, common=True) if target.kind == "cpu" else None
+    several = target.kind == "cpu" and bool(graph.producers(anchor))
+    near = chain_of(graph, anchor, common=True) if several else None
     if (
         near
         and len(near.stages) > (len(with_arrays.stages) if with_arrays else 0)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from tensorir.automatic.counts import ISSUE, called
-from tensorir.automatic.facts import Nest, bytes_of, vector_lanes
+from tensorir.automatic.facts import Nest, bytes_of, vector_lanes, widest_bits
 from tensorir.automatic.part import Config
 from tensorir.automatic.rules.row_chain import Chain
 from tensorir.automatic.rules.rows_part import RowsPart, kept_bytes, lies_along, trailing
@@ -122,18 +122,23 @@ class NearRowsPart(AlongPart):
 
     @staticmethod
     def suits_on(chain: Chain, target: Target) -> bool:
-        """True if there are rows for all cores, or little work, intermediate results of a row fit ``CACHE``, and
-        products of a row are small.
+        """True if there are rows for all cores, or little work, a row's intermediate results fit ``CACHE``, products in
+        it are small, and what lies side by side is within it, in vectors where only maps go through it.
         """
+        nests = (*chain.stages, chain.anchor)
         if not chain.rows or chain.grouped or not chain.within(chain.anchor) or kept_bytes(chain) > CACHE:
             return False
-        products = [n for n in chain.reduced if n.reuses]
-        wide = chain.count >= machine_of(target).cores or sum(n.work for n in chain.places) <= LITTLE_WORK
-        return wide and all(chain.length(n) <= SMALL_PRODUCT for n in products)
+        if any(chain.within(n) and n.spatial and n.spatial[-1] not in chain.within(n) for n in nests):
+            return False
+        if not chain.reduced and 2 * shortest_end(chain) < vector_lanes(target, widest_bits(nests)):
+            return False
+        wide = chain.count >= machine_of(target).cores or sum(n.work for n in nests) <= LITTLE_WORK
+        return wide and all(chain.length(n) <= SMALL_PRODUCT for n in chain.reduced if n.reuses)
 
     def knobs(self) -> Mapping[str, Sequence[object]]:
-        widest, last = vector_lanes(self.target, self.bits), self.anchor.size(self.anchor.spatial[-1:])
-        lanes = [n for n in (widest, widest // 2, widest // 4, 4) if 1 < n <= min(16, last)]
+        widest = vector_lanes(self.target, self.bits)
+        most = min(16, shortest_end(self.chain))
+        lanes = [n for n in (widest, widest // 2, widest // 4, 4) if 1 < n <= most]
         return {**super().knobs(), "lanes": list(dict.fromkeys(lanes)) or [1]}
 
     def reduced(self, s: BaseSchedule, n: Nest, c: Config, row: str | None = None) -> None:
@@ -150,3 +155,8 @@ class NearRowsPart(AlongPart):
             cell = n.loops[own[-1].var]
             s.reorder(*(n.loops[it.var] for it in n.reduced), cell)
             s.register_tile(cell, sizes=[lanes], lanes=lanes, tail="guard")
+
+
+def shortest_end(chain: Chain) -> int:
+    """Least extent of the last axis within a row, over the stages that have some."""
+    return min(n.size(chain.within(n)[-1:]) for n in (*chain.stages, chain.anchor) if chain.within(n))

@@ -39,6 +39,8 @@ HANDED_S = 6e-6
 """Seconds until all cores have started on a kernel."""
 UNEVEN_PART = 0.45
 """Load imbalance: fraction of a block by which cores finish apart."""
+LONGEST_CHAIN = 32
+"""Maximum stages that one kernel computes in turn for a cell."""
 FAR_BYTES = 1 << 20
 """Bytes above which an array does not stay in a core's cache."""
 RUNS = 110
@@ -80,10 +82,12 @@ def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
 
 def chained(graph: Graph, anchor: Nest) -> tuple[str, ...]:
     """Names of the maps over the cells of ``anchor``, a map, that only it and they read, each cell by cell."""
-    if anchor.kind != "map" or not anchor.constant:
+    if anchor.kind != "map" or not anchor.constant or not graph.producers(anchor):
         return ()
     chain, sizes = {anchor.name}, [anchor.size([it]) for it in anchor.spatial]
     for n in reversed(graph.nests.values()):
+        if len(chain) == LONGEST_CHAIN:
+            break
         readers = graph.readers(n)
         if n.kind != "map" or graph.is_output(n) or not readers or not {r.name for r in readers} <= chain:
             continue
@@ -96,7 +100,8 @@ def chained(graph: Graph, anchor: Nest) -> tuple[str, ...]:
 
 def chains(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
     """Yield a part for a map with the maps that only it reads, cell by cell: iterated maps, values used twice."""
-    if anchor.spatial and (names := chained(graph, anchor)):
+    last, lanes = anchor.size(anchor.spatial[-1:]), vector_lanes(target, widest_bits([anchor]))
+    if anchor.spatial and (last == anchor.cells or 2 * last >= lanes) and (names := chained(graph, anchor)):
         why = f"{anchor.cells} cells, each through {len(names) + 1} stages in registers"
         yield VectorPart(graph, anchor, target, names, why)
 

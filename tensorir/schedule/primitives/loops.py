@@ -26,7 +26,7 @@ from tensorir.ir.tree import (
     Store,
     Var,
 )  # fmt: skip
-from tensorir.ir.visit import Rewriter, find, substitute, uses
+from tensorir.ir.visit import Rewriter, find, reads, substitute, uses, writes
 from tensorir.schedule.analysis import (  # fmt: skip
     adds_atomically,
     caret,
@@ -164,9 +164,10 @@ def _tiled(loop: Loop, extent: int, axes: Sequence[Var], most: int, tail: str) -
 
 
 def _only_stores(s: Stage) -> bool:
-    """True if iterations of the stage may run twice: it stores values, or prefetches them, and adds to none."""
+    """True if iterations of the stage may run twice: it stores values that depend on none that it stores."""
     several = isinstance(s.body, Seq) and all(it.axis is Axis.SPATIAL for it in s.iters)
-    return all(isinstance(x, Store | Prefetch) for x in (s.body.children() if several else (s.body,)))
+    stores = all(isinstance(x, Store | Prefetch) for x in (s.body.children() if several else (s.body,)))
+    return stores and not {*reads(s.body)} & {*writes(s.body)}
 
 
 @primitive("Loops")
