@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from tensorir._package import PACKAGE_VERSION
 from tensorir.api.operator import flag_words
+from tensorir.errors import DeclarationError
 from tensorir.expr.program import program_of
 from tensorir.ir.text import said, show, text
 from tensorir.ir.tree import Reduce, Update
@@ -101,8 +102,14 @@ def target_of(record: Setting) -> Target:
 
 
 def on_cores_of(record: Setting, target: Target) -> Target:
-    """``target`` with as many cores as the device that a record was made on: spaces of templates depend on them."""
-    made_for = target_of(record)
+    """``target`` with as many cores as the device that a record was made on: spaces of templates depend on them.
+
+    Unchanged if the record's target is of another language, or none that this version knows.
+    """
+    try:
+        made_for = target_of(record)
+    except DeclarationError:
+        return target
     return replace(target, units=made_for.units) if made_for.language == target.language else target
 
 
