@@ -5,6 +5,7 @@ from __future__ import annotations
 from tensorir.ir.build import as_int, cast, const
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.tree import Binary, Const, Expr
+from tensorir.ir.visit import find
 
 
 def without_division(e: Binary) -> Expr | None:
@@ -29,6 +30,12 @@ def without_division(e: Binary) -> Expr | None:
         size = Binary("^", e.a, negative, e.dtype)
         whole = Binary("^", cast(_quotient(size, c, bits - 1), e.dtype), negative, e.dtype)
     return whole if e.op == "//" else Binary("-", e.a, Binary("*", whole, e.b, e.dtype), e.dtype)
+
+
+def may_trap(e: Expr) -> bool:
+    """True if a division of integers in ``e`` may be by zero: one by no positive constant."""
+    found = find(e, Binary, lambda x: x.op in ("//", "%") and x.dtype != "index" and DTYPES[x.dtype].kind in "iu")
+    return any(without_division(x) is None for x in found)
 
 
 def _quotient(a: Expr, c: int, bits: int) -> Expr:

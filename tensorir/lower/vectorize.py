@@ -8,7 +8,7 @@ from collections.abc import Callable
 from tensorir.arith.access import comparison, even
 from tensorir.arith.affine import Arith, Linear, same
 from tensorir.arith.conditions import conjuncts
-from tensorir.arith.quotients import without_division
+from tensorir.arith.quotients import may_trap, without_division
 from tensorir.arith.reads import conditional
 from tensorir.ir.build import COMPARE, SHIFTS, as_expr, as_int, binary, cast, const, select
 from tensorir.ir.dims import span
@@ -418,9 +418,7 @@ class _Lanes:
         return Pack(tuple(self._lane(e, k) for k in range(self.lanes)), e.dtype)
 
     def _numbers(self, e: Expr) -> Expr | None:
-        """An index as an int32 vector (index-typed vectors hold half as many lanes per register); None if not 32-bit or
-        not affine in the lane.
-        """
+        """An index as an int32 vector (of 64 bits half as many lanes fit); None if wider or not affine in the lane."""
         found, (low, high) = even(e, self.var, self.arith), self.arith.range(e)
         if found is None or low < -(2**31) or high >= 2**31:
             return None
@@ -515,9 +513,7 @@ def _mask(cond: Expr, var: Var, lanes: int, arith: Arith, wide: Callable[[Expr],
 
 
 def _of_places(cond: Binary, var: Var, lanes: int, arith: Arith) -> Binary:
-    """Vector comparison of indices: ``step * lane`` against a scalar common to all lanes; raises _NoMask if
-    not affine.
-    """
+    """``step * lane`` compared with a scalar common to all lanes, as a vector; raises _NoMask if not affine."""
     found = comparison(cond, var, arith)
     if found is None or abs(found[0]) * lanes >= _FAR_LANE:
         raise _NoMask
@@ -533,8 +529,7 @@ def _speculable(e: Expr, arith: Arith) -> bool:
         low, high = (arith.child(assume=conditions) if conditions else arith).range(load.index[0])
         if not (low >= 0 and high < math.prod(span(n)[0] for n in load.buffer.shape)):
             return False
-    traps = find(e, Binary, lambda x: x.op in ("//", "%") and x.dtype != "index" and DTYPES[x.dtype].kind in "iu")
-    return all(without_division(x) for x in traps)
+    return not may_trap(e)
 
 
 def _in_memory(s: Let, var: Var, lanes: int) -> Stmt:
