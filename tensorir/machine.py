@@ -17,7 +17,7 @@ class Machine:
     """A device as cost models see it.
 
     cores:    cores or multiprocessors that run blocks concurrently;  clock: cycles per second
-    threads:  threads of a block that issue in one cycle, by those of a core: 1 on CPUs
+    threads:  operations per cycle, in those of a CPU core: 1 on CPUs, more on a multiprocessor
     call_s:   seconds to launch a program of any number of kernels;  launch_s: for each kernel
     block_s:  seconds of a core to start a block;  wake_s: until other cores start, if any kernel has several blocks
     least_s:  minimum seconds of a kernel

@@ -1,4 +1,4 @@
-"""``Expected``: modelled seconds of a schedule, the limit that binds, and notes on what it leaves idle."""
+"""``Expected``: modelled seconds of a schedule, its limit, and notes on idle vectors and cores."""
 
 from __future__ import annotations
 
@@ -15,19 +15,18 @@ from tensorir.machine import Machine, machine_of
 from tensorir.schedule.schedule import BaseSchedule
 
 NOTED_SHARE = 0.3
-"""Least share of the modelled time of what a note is about."""
+"""Least share of the modelled time for a note on a kernel or a stage."""
 
 
 @dataclass(frozen=True, repr=False)
 class Expected(Shown):
     """Modelled time of a schedule on its target's machine.
 
-    seconds: of one call, launches included, without what runs once for all; symbolic extents count as their maximum
-    limit:   what binds the slowest kernel: "multiply-adds", "arithmetic", "dependent sums" (each waits for the last),
-             "memory", "idle cores" (fewer blocks than half of them), or "launch" if launches take most of the time
+    seconds: of one call, launches included, kernels of ``run_once`` left out; symbolic extents count as their maximum
+    limit:   of the slowest kernel: "multiply-adds", "arithmetic", "dependent sums" (each waits for the last), "memory",
+             "idle cores" (fewer blocks than half of them), or "launch" if launches take most of the time
     kernels: number of kernels
-    notes:   loops that stayed scalar, grids that leave the device idle, chains that stayed many kernels, each with a
-             step that would change it
+    notes:   scalar loops, idle cores, chains of many kernels, each with a step against it
     """
 
     seconds: float
@@ -68,7 +67,7 @@ def _limit(k: KernelCounts, machine: Machine) -> str:
 
 
 def _scalar(s: BaseSchedule) -> Iterator[str]:
-    """Notes on loops for which a vector form was asked and not found."""
+    """Notes on vector loops without a vector form."""
     for kernel in lowered(s).kernels:
         for loop in find(kernel.body, Loop):
             if (why := Remark.of(loop).why).startswith("not in vectors"):

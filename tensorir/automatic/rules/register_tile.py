@@ -240,8 +240,8 @@ class RegisterPart(Part):
         blocks = math.prod(share.blocks for share in walk.shares)
         cycles += blocks * (BLOCK_CYCLES + STAGE_CYCLES * self._staged(walk))
         if not self.ahead:
-            packed = blocks * PACK_CYCLES * self._packed_cells(walk)
-            cycles += machine_of(self.target).one_kernel if c.get("pack") else packed
+            ahead = machine_of(self.target).one_kernel
+            cycles += ahead if c.get("pack") else blocks * PACK_CYCLES * self._packed_cells(walk)
         moved = sum(n.moved for n in dict.fromkeys((*self.readers, self.anchor)))
         return on_cores(self.target, cycles, moved, blocks)
 

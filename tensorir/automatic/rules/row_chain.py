@@ -16,7 +16,7 @@ from tensorir.ir.visit import find, uses
 from tensorir.schedule.schedule import BaseSchedule
 
 LONGEST_CHAIN = 32
-"""Maximum stages before the anchor of a chain with ``common`` rows."""
+"""Maximum stages of a kernel for a cell in registers, or for a row of ``common`` rows."""
 Place = tuple[Var, int]
 """An axis of the anchor, and the group size: n consecutive indices belong to one group; 1 for the axis itself."""
 Places = tuple[Place | None, ...]

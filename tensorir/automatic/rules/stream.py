@@ -12,6 +12,7 @@ from tensorir.automatic.facts import Graph, Nest, bytes_of, vector_lanes, widest
 from tensorir.automatic.part import Config, Part
 from tensorir.automatic.rules.register_counts import ELEMENT_CYCLES, PICKED_LANES, picked
 from tensorir.automatic.rules.requests import WINDOW, Requests, Run
+from tensorir.automatic.rules.row_chain import LONGEST_CHAIN
 from tensorir.engines.gemm_blocks import multiprocessors
 from tensorir.engines.model import crowding
 from tensorir.ir.dims import most
@@ -39,8 +40,6 @@ HANDED_S = 6e-6
 """Seconds until all cores have started on a kernel."""
 UNEVEN_PART = 0.45
 """Load imbalance: fraction of a block by which cores finish apart."""
-LONGEST_CHAIN = 32
-"""Maximum stages that one kernel computes in turn for a cell."""
 FAR_BYTES = 1 << 20
 """Bytes above which an array does not stay in a core's cache."""
 RUNS = 110
