@@ -275,7 +275,7 @@ def test_dataclasses_are_not_put_into_json_or_taken_from_it_by_hand():
 # --- documents for people and records, which have words of their own for some fields
 
 NAMED = ("json", "fields", "to_json", "document")
-COUNTS = Counts(1, 2, 3.0, 4.0)
+COUNTS = Counts(1, 2, 3.0, 4.0, 5)
 SPAN = Span(1.0, 0.5, 2.0)
 LOAD = ProcessorLoad(8.0, 4.0, 2.0, 2, 1.5)
 RECORD = RunIdentity("w", "c", {"name": "n", "driver": "d"}, {}).record("trial", "t", {}, {"status": "crashed"})

@@ -17,7 +17,7 @@ from tensorir.arith.point import NotExactError, evaluate
 from tensorir.automatic.facts import Nest, bytes_of
 from tensorir.errors.shown import Shown
 from tensorir.ir.dims import most
-from tensorir.ir.dtypes import DTYPES
+from tensorir.ir.dtypes import DTYPES, is_float
 from tensorir.ir.node import Node
 from tensorir.ir.tree import (
     Binary,
@@ -108,12 +108,14 @@ class Counts(Shown):
 
     nbytes:   bytes of the arrays that kernels access, each array once per kernel
     launch_s: seconds spent in launches, included in ``seconds``
+    blocks:   of the widest kernel
     """
 
     kernels: int
     nbytes: int
     seconds: float
     launch_s: float
+    blocks: int
 
 
 def called(n: Nest, along: set[Var] | None = None) -> float:
@@ -138,7 +140,9 @@ def counted(kernels: Sequence[KernelCounts], machine: Machine) -> Counts:
     launched = sum(k.launched(machine) for k in kernels)
     wake = machine.wake_s if any(k.blocks > 1 for k in kernels) else 0.0
     taken = machine.call_s + wake + launched + sum(k.worked(machine) for k in kernels)
-    return Counts(len(kernels), sum(k.nbytes for k in kernels), taken, launched)
+    return Counts(
+        len(kernels), sum(k.nbytes for k in kernels), taken, launched, max((k.blocks for k in kernels), default=1)
+    )
 
 
 def kernels_of(program: Program, target: Target) -> list[KernelCounts]:
@@ -193,15 +197,19 @@ def _near(index: Index, stages: Sequence[Stage]) -> dict[Buffer, Near]:
         for b, at in _accesses(s.body):
             if b.scope not in (Scope.GLOBAL, Scope.CONSTANT):
                 users.setdefault(b, []).append((s, [in_loops(i, s) for i in at]))
-    return {b: _used(b, [(index.above(s), places) for s, places in found]) for b, found in users.items()}
+    return {
+        b: _used(b, [(index.above(s), places, b in writes(s.body)) for s, places in found])
+        for b, found in users.items()
+    }
 
 
-def _used(b: Buffer, users: Sequence[tuple[Sequence[Loop], Sequence[Expr]]]) -> Near:
+def _used(b: Buffer, users: Sequence[tuple[Sequence[Loop], Sequence[Expr], bool]]) -> Near:
+    """Size of the part of ``b`` that its writers fill; users: (loops, indices, True for a writer)"""
     common = {
-        x.var for level in zip(*(path for path, _ in users), strict=False) for x in level[:1] if len(set(level)) == 1
+        x.var for level in zip(*(path for path, *_ in users), strict=False) for x in level[:1] if len(set(level)) == 1
     }
     box = [1] * len(b.shape)
-    for path, places in users:
+    for path, places, _ in [u for u in users if u[2]] or users:
         for n, i in enumerate(places):
             cells = math.prod(_extent(x) for x in path if x.var not in common and uses(i, {x.var}))
             box[n] = max(box[n], min(most(b.shape[n]), cells))
@@ -233,6 +241,19 @@ def _between(moving: Sequence[Loop], steps: Mapping[Var, int | None], size: int)
     else:
         return 0, 0  # no loop comes back to a line: each is read for its first element alone
     return (lines, pitch) if pitch else (0, 0)
+
+
+def _new_lines(moving: Sequence[Loop], steps: Mapping[Var, int | None], size: int) -> float:
+    """Fraction of accesses whose line is not in the L1 cache from the one before, or from the last iteration of a loop
+    that moves within a line.
+    """
+    lines = 1
+    for x in reversed(moving):
+        step = steps[x.var]
+        if step is not None and abs(step * size) < LINE:
+            return abs(step * size) / LINE if lines * LINE <= FIRST_CACHE_BYTES // 2 else 1.0
+        lines *= _extent(x)
+    return 1.0
 
 
 def _arrays(s: Stage) -> dict[Buffer, None]:
@@ -293,12 +314,14 @@ class Counted:
     def busy(self) -> float:
         """Cycles of all operations and accesses, over all iterations."""
         body = self.stage.body
+        added = {x for u in find(body, Update) for x in u.values if _fuses(x, u)}
         crowded = len({n.fn for n in find(body, Call) if n.fn in CALL}) > 1 and not has(body, Select)
         lane = next((it.var for it, x in zip(self.stage.iters, self.stage.binds, strict=True)
                      if self.lanes and uses(x, {self.lanes.var})), None)  # fmt: skip
         busy = sum(
             self._of(n) * share * (CALL_SLOWDOWN if crowded and isinstance(n, Call) else 1.0)
             for n, share in arithmetic(body, lane)
+            if n not in added
         )
         busy += sum(self._reached(b, at) for b, at in _accesses(body))
         return busy + sum(self._combined(u) for u in find(body, Update))
@@ -336,7 +359,10 @@ class Counted:
             times = self.vectors(8 * size, times, self.wide)
         apart = self.lanes in moving and not together
         far = 0.0 if near and near.nbytes <= FIRST_CACHE_BYTES else self.machine.far(*_between(moving, steps, size))
-        far += SECOND_CACHE_CYCLES if near and near.nbytes > FIRST_CACHE_BYTES // 2 else 0.0
+        if near and near.nbytes > FIRST_CACHE_BYTES // 2:
+            far += SECOND_CACHE_CYCLES * (
+                min(1.0, self.wide * size / LINE) if together else _new_lines(moving, steps, size)
+            )
         crosses = together and self.target.kind == "cpu" and self._crosses(b, places)
         wait = LATE_READ_CYCLES if near and near.nbytes <= PENDING else 1 / ISSUE
         return times * ((self.machine.apart if apart else 1 / ISSUE) + far + (wait if crosses else 0.0))
@@ -385,6 +411,11 @@ class Counted:
     def apart(self, places: Sequence[Expr]) -> bool:
         """True if the innermost loop moves an index before the last: indirect accesses gather elements, not rows."""
         return not self.loops or any(uses(i, {self.loops[-1].var}) for i in places[:-1])
+
+
+def _fuses(x: Expr, u: Update) -> bool:
+    """True if the product ``x`` and its addition by the update are one multiply-add."""
+    return u.combiner.name == "sum" and isinstance(x, Binary) and x.op == "*" and is_float(x.dtype)
 
 
 def arithmetic(body: Node, lane: Var | None, share: float = 1.0) -> Iterator[tuple[Expr, float]]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from operator import is_
 from typing import Any
 
+from tensorir.automatic.counts import Counts, counts_of
 from tensorir.automatic.facts import NO_WISHES, Graph, Nest, Wishes
 from tensorir.automatic.part import Config, Part
 from tensorir.automatic.rules import RULES, RULES_BEFORE_INLINING, Rule
@@ -22,7 +23,6 @@ from tensorir.errors.needs import need_choice, need_number
 from tensorir.expr.program import as_outputs
 from tensorir.expr.tensor import Tensor
 from tensorir.ir.build import as_int
-from tensorir.ir.dims import most
 from tensorir.ir.node import Node
 from tensorir.ir.once import nests
 from tensorir.ir.shared import children_first
@@ -47,7 +47,7 @@ TUNED = 2
 MOST_CONFIGURATIONS = 5000
 """Maximum legal configurations of a space with knobs of several parts."""
 CLEARLY = 1.5
-"""Least ratio of modelled seconds by which a round of plans goes before another: models of rules differ by less."""
+"""Least ratio of modelled seconds by which a plan or part goes before another: models differ by less."""
 FULL_TARGETS = {"cpu": Target.parse("opencl"), "gpu": Target.parse("cuda -arch=sm_90a")}
 """A machine-independent target of each kind; the GPU has every feature that rules require."""
 
@@ -308,7 +308,7 @@ class _Round:
     def doubtful(self) -> bool:
         """True if the round's first parts are ``scalar``, or have work for less than half of the machine's cores."""
         cores = machine_of(self.claims.plain.target).cores
-        return any(part.scalar or 2 * self.claims.blocks(part) < cores for part in self.first)
+        return any(part.scalar or 2 * self.claims.counts(part).blocks < cores for part in self.first)
 
     @property
     def seconds(self) -> float:
@@ -376,7 +376,7 @@ class _Claims:
     plain:   unscheduled program;  begun: the same with the stages ``inlined``
     refused: receives parts whose start failed
     proved:  keys of parts whose start was lowered, independent of stage names: networks repeat their layers
-    grids:   keys of parts -> blocks of their widest kernel
+    counted: keys of parts -> counts of their kernels
     made:    lazily generated parts, by rule and stage
     tried:   part -> True if its start works
     waiting: part -> its start, scheduled and not lowered yet
@@ -389,7 +389,7 @@ class _Claims:
     graph: Graph
     refused: list[Refusal]
     proved: set[Hashable]
-    grids: dict[Hashable, int] = field(default_factory=dict)
+    counted: dict[Hashable, Counts] = field(default_factory=dict)
     made: dict[tuple[Rule, str], Iterator[Part]] = field(default_factory=dict)
     tried: dict[Part, bool] = field(default_factory=dict)
     waiting: dict[Part, _Start] = field(default_factory=dict)
@@ -405,10 +405,26 @@ class _Claims:
         for anchor in reversed(self.graph.nests.values()):
             if any(anchor.name in p.names for p in parts):
                 continue
-            offered = self.offered(rules, anchor, parts, lowers=lowers)
-            if part := next((p for p in offered if not p.approximate), None):
-                parts.append(part)
+            offered = (p for p in self.offered(rules, anchor, parts, lowers=lowers) if not p.approximate)
+            if part := next(offered, None):
+                parts.append(self._surer(part, offered))
         return tuple(parts)
+
+    def _surer(self, first: Part, others: Iterator[Part]) -> Part:
+        """``first``, or that of ``others`` with the least counted seconds, if clearly less, where the counts of its
+        loops contradict the model of ``first``.
+
+        For maps and reductions on CPUs; scans and operands that are packed ahead of time are not counted well.
+        """
+        model, counted = first.space.expected_s, first.anchor.kind in ("map", "reduce")
+        if self.begun.target.kind != "cpu" or not counted or self.graph.wishes.constants or model is None:
+            return first
+        counts = self.counts(first)
+        if 2 * counts.launch_s > counts.seconds or counts.seconds < CLEARLY * model(first.space.default):
+            return first
+        alike = (p for p in others if p.names == first.names)
+        best = min(alike, key=lambda p: self.counts(p).seconds, default=first)
+        return best if CLEARLY * self.counts(best).seconds < counts.seconds else first
 
     def offered(
         self, rules: Sequence[Rule], anchor: Nest, parts: Sequence[Part],
@@ -447,21 +463,20 @@ class _Claims:
             self.tried[part] = self._lowers(part, start)
         return self.tried[part]
 
-    def blocks(self, part: Part) -> int:
-        """Blocks of the widest kernel of a part's start; of parts that are alike that of the first."""
+    def counts(self, part: Part) -> Counts:
+        """Counts of the kernels of a part's start; of parts that are alike those of the first."""
         key = self._key(part)
-        if key not in self.grids:
-            self.grids[key] = self._widest(part)
-        return self.grids[key]
+        if key not in self.counted:
+            s = self._declared(part)
+            self.counted[key] = counts_of(self._own(part, s), s.target)
+        return self.counted[key]
 
-    def _widest(self, part: Part) -> int:
-        s = self._declared(part)
+    @staticmethod
+    def _own(part: Part, s: BaseSchedule) -> Program:
+        """The kernels of a part's start, made in ``s``."""
+        before = s.program
         part.steps(s, part.space.default)
-        index = index_of(s.program)
-        grids = (
-            (most(x.extent) for x in index.above(stage) if x.kind.level == "block") for stage in index.stages.values()
-        )
-        return max(map(math.prod, grids))
+        return s.program if part.alone else _changed(before, s.program, s.target)
 
     def _key(self, part: Part) -> Hashable:
         """Hashable key equal for parts that succeed or fail alike: stages without names, roles of their arrays, default
@@ -485,9 +500,7 @@ class _Claims:
             if (key := self._key(part)) in self.proved:
                 return True
             s = self._declared(part)
-            before = s.program
-            part.steps(s, part.space.default)
-            own = s.program if part.alone else _changed(before, s.program, s.target)
+            own = self._own(part, s)
         except TensorIRError as e:
             self.refused.append(Refusal.of(part, e))
             return False

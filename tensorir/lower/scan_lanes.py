@@ -9,10 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tensorir.arith.affine import Arith
-from tensorir.arith.conditions import conjunction, conjuncts
-from tensorir.ir.build import as_expr, const
-from tensorir.ir.tree import Alloc, Broadcast, Buffer, Expr, If, Let, Load, Ramp, Scope, Seq, Shuffle, Stmt, Store, Var
+from tensorir.ir.build import as_expr
+from tensorir.ir.tree import Alloc, Broadcast, Buffer, Expr, Let, Load, Ramp, Scope, Seq, Shuffle, Stmt, Store, Var
 from tensorir.ir.visit import Rewriter, find, let_all, sequence, substitute, uses
 
 
@@ -65,15 +63,6 @@ def scan_of(body: Stmt, var: Var) -> LaneScan | None:
         return None
     return LaneScan(tuple(x.var for x in olds), carries, tuple(x.var for x in news), tuple(x.value for x in news),
                     written[:count], written[count:], lets[0] > 0)  # fmt: skip
-
-
-def ending(s: If, var: Var, lanes: int, arith: Arith) -> tuple[Stmt, Expr]:
-    """(statement under its condition, condition that all lanes satisfy it): tested at the first and last lane, as
-    comparisons are monotonic.
-    """
-    ends = [substitute(c, {var: const(k)}) for c in conjuncts(s.cond) for k in (0, lanes - 1)]
-    inside = arith.child(assume=conjuncts(s.cond)).simplify(s.then)
-    return inside, arith.simplify(conjunction(ends))
 
 
 def _of(carries: Sequence[Load]) -> Callable[[Load], bool]:

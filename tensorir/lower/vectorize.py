@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 from tensorir.arith.access import comparison, even
 from tensorir.arith.affine import Arith, Linear, same
-from tensorir.arith.conditions import conjuncts
-from tensorir.arith.quotients import may_trap, without_division
-from tensorir.arith.reads import conditional
-from tensorir.ir.build import COMPARE, SHIFTS, as_expr, as_int, binary, cast, const, select
-from tensorir.ir.dims import span
-from tensorir.ir.dtypes import DTYPES, WIDENED, is_float
+from tensorir.arith.conditions import conjunction, conjuncts
+from tensorir.arith.quotients import without_division
+from tensorir.ir.build import SHIFTS, as_expr, as_int, binary, cast, const, select
+from tensorir.ir.dtypes import DTYPES, WIDENED
 from tensorir.ir.lanes import lanes_of
 from tensorir.ir.marks import Remark
 from tensorir.ir.shared import once
@@ -45,8 +42,9 @@ from tensorir.ir.tree import (
 )  # fmt: skip
 from tensorir.ir.visit import Rewriter, find, has, sequence, substitute, uses, walk
 from tensorir.lower.form import bound_loops, each_nest, kernel_arith, lowering, rewrap
+from tensorir.lower.lane_conditions import NoMask, added_where, ending, is_monotonic, mask, speculable
 from tensorir.lower.moves import carriers, moves
-from tensorir.lower.scan_lanes import InLanes, ending, scan_of
+from tensorir.lower.scan_lanes import InLanes, scan_of
 from tensorir.target import Target
 
 CONVERTED = (*sorted(WIDENED), "bool")
@@ -54,7 +52,6 @@ CONVERTED = (*sorted(WIDENED), "bool")
 one array to another as they are."""
 _PAIR_SCOPES = (Scope.WARP,)
 """Where 16-bit floats are pairs in registers as well, since instructions read them there."""
-_FAR_LANE = 1 << 30  # what a lane is compared with, at most: beyond the number of any lane
 
 
 class _Scalar(Exception):
@@ -168,21 +165,13 @@ class _Lanes:
     def whole(self, body: Stmt) -> Stmt:
         """Vector form of a loop body, for all lanes; raises _Scalar if it has none."""
         if isinstance(body, If) and scan_of(body.then, self.var) is not None:
-            return self._ending(body)
+            return self._ending(body, self.whole, Loop(self.var, as_expr(self.lanes), body, Kind.SERIAL))
         scan = scan_of(body, self.var)
         if scan is None:
             return self.stmt(body)
         if self.target.kind != "cpu" or any(c.dtype in CONVERTED for c in scan.carries):
             raise _Scalar("lanes of a scan are combined one by one")
         return InLanes(scan, self.var, self.lanes, lambda e: self._wide(self.expr(e)), self._store).result()
-
-    def _ending(self, s: If) -> Stmt:
-        """A scan ending inside a vector: vectorized if all lanes satisfy the condition, else a scalar loop."""
-        if not all(isinstance(c, Binary) and c.op in ("<", "<=") and self._moves_evenly(c) for c in conjuncts(s.cond)):
-            raise _Scalar("its condition differs from lane to lane")
-        inside, every = ending(s, self.var, self.lanes, self.arith)
-        rest = Loop(self.var, as_expr(self.lanes), s, Kind.SERIAL)
-        return sequence([If(every, self.whole(inside)), If(Unary("not", every, "bool"), rest)])
 
     def copy_ending(self, n: Loop) -> Stmt | None:
         """A copy ending inside a vector: vectorized if all lanes satisfy the condition, else a scalar loop; None for
@@ -194,7 +183,7 @@ class _Lanes:
         if not isinstance(s.value, Select) or not isinstance(s.value.a, Load) or not isinstance(s.value.b, Const):
             return None
         cond = s.value.cond
-        if not all(isinstance(c, Binary) and c.op in ("<", "<=") and self._moves_evenly(c) for c in conjuncts(cond)):
+        if not all(is_monotonic(c, self.var, self.arith) for c in conjuncts(cond)):
             return None
         inside, every = ending(If(cond, s.replace(value=s.value.a)), self.var, self.lanes, self.arith)
         try:
@@ -219,28 +208,76 @@ class _Lanes:
         raise _Scalar("there is more in the loop than stores")
 
     def _if(self, s: If) -> Stmt:
-        """Vector form of a conditional statement: under one scalar condition, or with masked terms replaced by 0 in an
-        accumulation; raises _Scalar if neither applies.
+        """Vector form of a conditional statement; raises _Scalar if it has none.
+
+        Under one scalar condition; in vectors of the first lanes, if these alone satisfy it; else with a test that all
+        lanes do, and without vectors (or with masked terms, in an accumulation) where some do not.
         """
         try:
-            return If(self._same_for_all(s.cond), self.stmt(s.then))
+            cond = self._same_for_all(s.cond)
         except _Scalar:
-            added = _added_where(s.cond, s.then, self.var) if self.target.kind == "cpu" else None
-            if added is None:
+            if self.target.kind != "cpu":
                 raise
             if (first := self._first_lanes(s.cond)) is not None:
-                return _Lanes(self.var, first, self.arith, self.target, self.raw, self.partly).stmt(s.then)
-            if added.buffer in self.partly:
-                raise  # lanes beyond would add to what nobody has written
+                return self._of_first(s, first)
+            parts = conjuncts(s.cond)
+            mine = s.replace(cond=conjunction(c for c in parts if uses(c, {self.var})))
+            rest = self._lane_by_lane_where(mine)
+            return If(conjunction(c for c in parts if not uses(c, {self.var})), self._ending(mine, self.stmt, rest))
+        return If(cond, self.stmt(s.then))
+
+    def _lane_by_lane_where(self, s: If) -> Stmt:
+        """A conditional statement whose lanes disagree: masked terms in an accumulation, else a scalar loop."""
+        added = added_where(s.cond, s.then, self.var)
+        if added is not None and added.buffer not in self.partly:  # else lanes beyond add to what nobody has written
             return self._store(added)
+        if any(x.buffer.scope is Scope.REGISTER for x in find(s.then, Store)):
+            raise _Scalar("its condition differs from lane to lane")
+        held = any(x.buffer.scope is Scope.REGISTER for x in find(s.then, Load))  # registers have no numbers
+        return Loop(self.var, as_expr(self.lanes), s, Kind.UNROLL if held else Kind.SERIAL)
+
+    def _ending(self, s: If, form: Callable[[Stmt], Stmt], rest: Stmt) -> Stmt:
+        """``if (c in all lanes) form(s) else rest``, for a condition that ends inside a vector; ``rest`` alone if it
+        holds vectors and the condition ends elsewhere.
+        """
+        serial = isinstance(rest, Loop)
+        monotonic = all(is_monotonic(c, self.var, self.arith) for c in conjuncts(s.cond))
+        inside, every = ending(s, self.var, self.lanes, self.arith) if monotonic else (s, const(False, "bool"))
+        if isinstance(every, Const) and not every.value:
+            if serial:
+                raise _Scalar("its condition differs from lane to lane")
+            return rest
+        return sequence([If(every, form(inside)), If(Unary("not", every, "bool"), rest)])
+
+    def _of_first(self, s: If, first: int) -> Stmt:
+        """``s.then`` in the first lanes only: in one vector, or in vectors of 8, 4 and 2 lanes and single elements."""
+        if first in (4, 8, 16) and self.lanes % first == 0:
+            return _Lanes(self.var, first, self.arith, self.target, self.raw, self.partly).stmt(s.then)
+        added = added_where(s.cond, s.then, self.var)
+        if added is not None and added.buffer not in self.partly:
+            return self._store(added)
+        parts, start = list[Stmt](), 0
+        while start < first:
+            wide = min(8, 1 << (first - start).bit_length() - 1)
+            parts.append(self._part(s.then, start, wide))
+            start += wide
+        return sequence(parts)
+
+    def _part(self, s: Stmt, start: int, lanes: int) -> Stmt:
+        """``s`` in ``lanes`` lanes from ``start`` on."""
+        if lanes == 1:
+            return _Linear(self.arith)(substitute(s, {self.var: const(start)}))  # type: ignore[no-any-return]
+        lane = Var(self.var.name, "index")
+        self.arith.ranges[lane] = (0, lanes - 1)
+        part = _Linear(self.arith)(substitute(s, {self.var: lane + start}))
+        return _Lanes(lane, lanes, self.arith, self.target, self.raw, self.partly).stmt(part)
 
     def _first_lanes(self, cond: Expr) -> int | None:
-        """n if ``cond`` holds exactly in the first n lanes and n (4, 8 or 16) is a vector width, else None."""
+        """n if ``cond`` provably holds in the first n >= 1 lanes and in no other, else None."""
         decided = [self.arith.simplify(substitute(cond, {self.var: const(k)})) for k in range(self.lanes)]
-        held = [d.value for d in decided if isinstance(d, Const)]
-        first = sum(map(bool, held))
-        whole = len(held) == self.lanes and all(held[:first]) and first in (4, 8, 16)
-        return first if whole and self.lanes % first == 0 else None
+        held = [bool(d.value) for d in decided if isinstance(d, Const)]
+        first = sum(held)
+        return first if len(held) == self.lanes and first and all(held[:first]) else None
 
     def _backwards(self, i: Expr) -> Ramp | None:
         """Ramp over the elements in memory order, if lanes access consecutive ones in descending order; else None."""
@@ -335,7 +372,7 @@ class _Lanes:
                 out = binary("and", out, c)
                 continue
             # comparisons are monotonic in the lane: equal at both ends is equal everywhere
-            if not isinstance(c, Binary) or c.op not in ("<", "<=") or is_float(c.a.dtype) or not self._moves_evenly(c):
+            if not isinstance(c, Binary) or not is_monotonic(c, self.var, self.arith):
                 raise _Scalar("its condition differs from lane to lane")
             first, last = (substitute(c, {self.var: const(k)}) for k in (0, self.lanes - 1))
             ranges = {v: r for v, r in self.arith.ranges.items() if v is not self.var}
@@ -347,10 +384,6 @@ class _Lanes:
                 raise _Scalar("its condition differs from lane to lane")
             out = binary("and", out, first)
         return self.arith.simplify(out)
-
-    def _moves_evenly(self, c: Binary) -> bool:
-        """True if both sides of ``c`` differ by an affine function of the lane (no ``%``, no loads)."""
-        return comparison(c, self.var, self.arith) is not None
 
     def _aligned(self, c: Binary) -> Expr | None:
         """``lanes*x + lane < lanes*n``   ->   ``x < n``, valid for all lanes; None for other conditions."""
@@ -442,11 +475,11 @@ class _Lanes:
         """A select over vectors: both sides are computed in all lanes and blended by a mask; raises _Scalar if
         computing the unselected side is unsafe.
         """
-        if e.dtype in CONVERTED or not (_speculable(e.a, self.arith) and _speculable(e.b, self.arith)):
+        if e.dtype in CONVERTED or not (speculable(e.a, self.arith) and speculable(e.b, self.arith)):
             raise _Scalar("one side of a choice may not be computed where the other is chosen")
         try:
-            chosen = _mask(e.cond, self.var, self.lanes, self.arith, lambda x: self._wide(self.expr(x)))
-        except _NoMask:
+            chosen = mask(e.cond, self.var, self.lanes, self.arith, lambda x: self._wide(self.expr(x)))
+        except NoMask:
             raise _Scalar("a condition has no form in vectors") from None
         return Select(chosen, self._wide(self.expr(e.a)), self._wide(self.expr(e.b)), e.dtype)
 
@@ -484,89 +517,11 @@ class _Lanes:
         return e if lanes_of(e) > 1 else Broadcast(e, self.lanes, e.dtype)
 
 
-# --- masks
-
-
-class _NoMask(Exception):
-    """The condition cannot be expressed as a vector mask."""
-
-
-def _mask(cond: Expr, var: Var, lanes: int, arith: Arith, wide: Callable[[Expr], Expr]) -> Expr:
-    """Vector of booleans: ``cond`` in each lane of ``var``. wide: function that broadcasts a value to all lanes"""
-
-    @once
-    def masked(cond: Expr) -> Expr:
-        if not uses(cond, {var}):
-            return Broadcast(cond, lanes, "bool")
-        match cond:
-            case Binary(op="and" | "or"):
-                return Binary(cond.op, masked(cond.a), masked(cond.b), "bool")
-            case Unary(op="not"):
-                return Unary("not", masked(cond.a), "bool")
-            case Binary() if cond.op in COMPARE and cond.a.dtype == "index":
-                return _of_places(cond, var, lanes, arith)
-            case Binary() if cond.op in COMPARE and cond.a.dtype != "bool":
-                return Binary(cond.op, wide(cond.a), wide(cond.b), "bool")
-        raise _NoMask
-
-    return masked(cond)
-
-
-def _of_places(cond: Binary, var: Var, lanes: int, arith: Arith) -> Binary:
-    """``step * lane`` compared with a scalar common to all lanes, as a vector; raises _NoMask if not affine."""
-    found = comparison(cond, var, arith)
-    if found is None or abs(found[0]) * lanes >= _FAR_LANE:
-        raise _NoMask
-    step, rest = found
-    bound = binary("max", binary("min", rest.times(-1).expr(), const(_FAR_LANE)), const(-_FAR_LANE))
-    places = Pack(tuple(const(step * k, "int32") for k in range(lanes)), "int32")
-    return Binary(cond.op, places, Broadcast(cast(arith.simplify(bound), "int32"), lanes, "int32"), "bool")
-
-
-def _speculable(e: Expr, arith: Arith) -> bool:
-    """True if computing ``e`` where its value is unused is safe: all reads are in range, nothing traps."""
-    for load, conditions in conditional(e, Load):
-        low, high = (arith.child(assume=conditions) if conditions else arith).range(load.index[0])
-        if not (low >= 0 and high < math.prod(span(n)[0] for n in load.buffer.shape)):
-            return False
-    return not may_trap(e)
-
-
 def _in_memory(s: Let, var: Var, lanes: int) -> Stmt:
     """A per-lane Let as a register array with one element per lane."""
     buffer = Buffer(s.var.name, (as_expr(lanes),), s.var.dtype, Scope.REGISTER)
     kept = Load(buffer, (var,), s.var.dtype)
     return Alloc(buffer, Seq((Store(buffer, (var,), s.value), substitute(s.body, {s.var: kept}))))
-
-
-def _added_where(cond: Expr, body: Stmt, var: Var) -> Store | None:
-    """``if (cond) r = r + a * b`` as ``r = r + (cond ? a : 0) * (cond ? b : 0)``, where lanes of ``var`` decide; None
-    for other statements.
-
-    All that is read has the condition: it may not be there where the condition does not hold.
-    """
-    if not isinstance(body, Store) or body.buffer.scope is not Scope.REGISTER or body.adds:
-        return None
-    value = body.value
-    if not isinstance(value, Binary) or value.op != "+" or not isinstance(value.a, Load):
-        return None
-    if value.a.buffer is not body.buffer or not same(value.a.index[0], body.index[0]) or not uses(value.b, {var}):
-        return None
-    term = _zero_unless(cond, value.b)
-    return None if term is None else body.replace(value=value.replace(b=term))
-
-
-def _zero_unless(cond: Expr, e: Expr) -> Expr | None:
-    """Product ``e`` of loads, each load replaced by ``cond ? load : 0``; None for other expressions."""
-    if isinstance(e, Load):
-        return select(cond, e, const(0, e.dtype))
-    if isinstance(e, Cast) and e.dtype != "bool":
-        a = _zero_unless(cond, e.a)
-        return None if a is None else e.replace(a=a)
-    if isinstance(e, Binary) and e.op == "*":
-        a, b = _zero_unless(cond, e.a), _zero_unless(cond, e.b)
-        return None if a is None or b is None else e.replace(a=a, b=b)
-    return None
 
 
 # --- loads ahead

@@ -14,7 +14,7 @@ from tensorir.automatic.part import Config
 from tensorir.automatic.rules.requests import WINDOW
 from tensorir.automatic.rules.row_chain import Chain
 from tensorir.automatic.rules.rows_part import RowsPart, kept_bytes
-from tensorir.automatic.rules.stream import BYTES_S, RUNS, add_parts, all_along, fused, on_cores
+from tensorir.automatic.rules.stream import BYTES_S, JOIN_S, RUNS, add_parts, all_along, fused, on_cores
 from tensorir.schedule.schedule import BaseSchedule
 from tensorir.tune.gpu_model import LAUNCH_S
 
@@ -26,8 +26,6 @@ CACHE = 1 << 18
 """Bytes of a block's intermediate arrays that fit a core's cache."""
 PIECE = 128
 """Least terms of a cell per block on a GPU, when terms are split."""
-JOIN_S = 2.5e-6
-"""Seconds of the kernel that adds partial sums, memory traffic excluded."""
 
 
 def suits(chain: Chain) -> bool:

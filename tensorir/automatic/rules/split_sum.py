@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from tensorir.automatic.counts import ISSUE
 from tensorir.automatic.facts import Graph, Nest, vector_lanes, widest_bits
 from tensorir.automatic.part import Config, Part
 from tensorir.automatic.rules.row_chain import chain_of
 from tensorir.automatic.rules.rows_across import suits as lie_across
-from tensorir.automatic.rules.stream import BYTES_S, CACHE_RATIO, add_parts, fused
+from tensorir.automatic.rules.stream import BYTES_S, CACHE_RATIO, JOIN_S, SUM_CYCLES, add_parts, fused, on_cores
 from tensorir.ir.dtypes import DTYPES
-from tensorir.machine import machine_of
 from tensorir.schedule.schedule import BaseSchedule
 from tensorir.target import Target
 from tensorir.tune.gpu_model import LAUNCH_S
-from tensorir.tune.legal import Predicate
 
 CELLS = {"cpu": 8, "gpu": 256}
 """Maximum number of cells: more of them occupy all cores or multiprocessors anyway."""
@@ -106,20 +105,21 @@ class SplitPart(Part):
         parts = [n for n in (16, 8, 32, 64, 4) if n * 1024 <= self.terms] or [4]
         return {"parts": parts, "lanes": [widest, widest // 2, 1], "vectors": [4, 2, 8, 1]}
 
-    def where(self) -> Mapping[str, Predicate]:
-        if self.target.kind == "gpu":
-            return {}
-        return {"whole": lambda c: self.terms % (c["parts"] * c["lanes"] * c["vectors"]) == 0 or c["lanes"] == 1}
-
     def expected(self) -> Callable[[Config], float] | None:
-        cpu, nbytes, machine = self.target.kind == "cpu", self.anchor.moved, machine_of(self.target)
-        moved = nbytes / (machine.rate(nbytes) * machine.cores if cpu else BYTES_S["gpu"])
-        at_once, block = (machine.cores, 2e-7) if cpu else (128, 1e-9)
-        return lambda c: (
-            (0.0 if cpu or c["parts"] == 1 else LAUNCH_S)
-            + moved * max(1.0, at_once / (c["parts"] * self.anchor.cells))
-            + c["parts"] * self.anchor.cells * block
-            + (self.terms * self.anchor.cells * 1e-10 / c["vectors"] if cpu else 0.0)
+        return self._on_cores if self.target.kind == "cpu" else self._on_multiprocessors
+
+    def _on_cores(self, c: Config) -> float:
+        """Modelled seconds on a CPU: dependent additions to ``vectors`` accumulators, and a second kernel."""
+        terms = self.terms * self.anchor.cells / c["lanes"]
+        cycles = max(terms * self.anchor.operations / ISSUE, terms / c["vectors"] * SUM_CYCLES)
+        return on_cores(self.target, cycles, self.anchor.moved, c["parts"] * self.anchor.cells) + JOIN_S
+
+    def _on_multiprocessors(self, c: Config) -> float:
+        moved = self.anchor.moved / BYTES_S["gpu"]
+        return (
+            (0.0 if c["parts"] == 1 else LAUNCH_S)
+            + moved * max(1.0, 128 / (c["parts"] * self.anchor.cells))
+            + c["parts"] * self.anchor.cells * 1e-9
         )
 
     def schedule(self, s: BaseSchedule, config: Config) -> None:

@@ -30,6 +30,8 @@ CACHE_RATIO = 8.0
 """Bandwidth of a GPU's L1 caches relative to its memory."""
 ADDING = 64
 """Threads per block of a kernel that adds partial sums."""
+JOIN_S = 2.5e-6
+"""Seconds of a CPU kernel that adds partial sums, memory traffic excluded."""
 SUM_CYCLES, STEP, LEFT = 2.6, 1.0, 10.0
 """Cycles between dependent additions to an accumulator, of a loop iteration's overhead, and of a loop's exit."""
 TEST_CYCLES, SHUFFLE_CYCLES = 0.55, 4.0

@@ -1,0 +1,112 @@
+"""Conditions of lanes: masks of vectors, accumulations of 0 where lanes are off, and ends inside a vector."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from tensorir.arith.access import comparison
+from tensorir.arith.affine import Arith, same
+from tensorir.arith.conditions import conjunction, conjuncts, weakest
+from tensorir.arith.quotients import may_trap
+from tensorir.arith.reads import conditional
+from tensorir.ir.build import COMPARE, binary, cast, const, select
+from tensorir.ir.dims import span
+from tensorir.ir.dtypes import is_float
+from tensorir.ir.shared import once
+from tensorir.ir.tree import Binary, Broadcast, Cast, Expr, If, Load, Pack, Scope, Stmt, Store, Unary, Var
+from tensorir.ir.visit import substitute, uses
+
+FAR_LANE = 1 << 30
+"""What a lane is compared with, at most: beyond the number of any lane."""
+
+
+def is_monotonic(c: Expr, var: Var, arith: Arith) -> bool:
+    """True for a comparison of integers whose sides differ by an affine function of ``var`` (no ``%``, no loads)."""
+    if not isinstance(c, Binary) or c.op not in ("<", "<=") or is_float(c.a.dtype):
+        return False
+    return comparison(c, var, arith) is not None
+
+
+def ending(s: If, var: Var, lanes: int, arith: Arith) -> tuple[Stmt, Expr]:
+    """(statement under its condition, condition that all lanes satisfy it): tested at the first and last lane, as
+    comparisons are monotonic.
+    """
+    ends = [substitute(c, {var: const(k)}) for c in conjuncts(s.cond) for k in (0, lanes - 1)]
+    inside = arith.child(assume=conjuncts(s.cond)).simplify(s.then)
+    return inside, arith.simplify(conjunction(weakest(ends, arith)))
+
+
+class NoMask(Exception):
+    """The condition cannot be expressed as a vector mask."""
+
+
+def mask(cond: Expr, var: Var, lanes: int, arith: Arith, wide: Callable[[Expr], Expr]) -> Expr:
+    """Vector of booleans: ``cond`` in each lane of ``var``. wide: function that broadcasts a value to all lanes"""
+
+    @once
+    def masked(cond: Expr) -> Expr:
+        if not uses(cond, {var}):
+            return Broadcast(cond, lanes, "bool")
+        match cond:
+            case Binary(op="and" | "or"):
+                return Binary(cond.op, masked(cond.a), masked(cond.b), "bool")
+            case Unary(op="not"):
+                return Unary("not", masked(cond.a), "bool")
+            case Binary() if cond.op in COMPARE and cond.a.dtype == "index":
+                return _of_places(cond, var, lanes, arith)
+            case Binary() if cond.op in COMPARE and cond.a.dtype != "bool":
+                return Binary(cond.op, wide(cond.a), wide(cond.b), "bool")
+        raise NoMask
+
+    return masked(cond)
+
+
+def _of_places(cond: Binary, var: Var, lanes: int, arith: Arith) -> Binary:
+    """``step * lane`` compared with a scalar common to all lanes, as a vector; raises NoMask if not affine."""
+    found = comparison(cond, var, arith)
+    if found is None or abs(found[0]) * lanes >= FAR_LANE:
+        raise NoMask
+    step, rest = found
+    bound = binary("max", binary("min", rest.times(-1).expr(), const(FAR_LANE)), const(-FAR_LANE))
+    places = Pack(tuple(const(step * k, "int32") for k in range(lanes)), "int32")
+    return Binary(cond.op, places, Broadcast(cast(arith.simplify(bound), "int32"), lanes, "int32"), "bool")
+
+
+def speculable(e: Expr, arith: Arith) -> bool:
+    """True if computing ``e`` where its value is unused is safe: all reads are in range, nothing traps."""
+    for load, conditions in conditional(e, Load):
+        low, high = (arith.child(assume=conditions) if conditions else arith).range(load.index[0])
+        if not (low >= 0 and high < math.prod(span(n)[0] for n in load.buffer.shape)):
+            return False
+    return not may_trap(e)
+
+
+def added_where(cond: Expr, body: Stmt, var: Var) -> Store | None:
+    """``if (cond) r = r + a * b`` as ``r = r + (cond ? a : 0) * (cond ? b : 0)``, where lanes of ``var`` decide; None
+    for other statements.
+
+    All that is read has the condition: it may not be there where the condition does not hold.
+    """
+    if not isinstance(body, Store) or body.buffer.scope is not Scope.REGISTER or body.adds:
+        return None
+    value = body.value
+    if not isinstance(value, Binary) or value.op != "+" or not isinstance(value.a, Load):
+        return None
+    if value.a.buffer is not body.buffer or not same(value.a.index[0], body.index[0]) or not uses(value.b, {var}):
+        return None
+    term = _zero_unless(cond, value.b)
+    return None if term is None else body.replace(value=value.replace(b=term))
+
+
+def _zero_unless(cond: Expr, e: Expr) -> Expr | None:
+    """Product ``e`` of loads, each load replaced by ``cond ? load : 0``; None for other expressions."""
+    if isinstance(e, Load):
+        return select(cond, e, const(0, e.dtype))
+    if isinstance(e, Cast) and e.dtype != "bool":
+        a = _zero_unless(cond, e.a)
+        return None if a is None else e.replace(a=a)
+    if isinstance(e, Binary) and e.op == "*":
+        a, b = _zero_unless(cond, e.a), _zero_unless(cond, e.b)
+        return None if a is None or b is None else e.replace(a=a, b=b)
+    return None
