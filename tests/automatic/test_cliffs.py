@@ -177,3 +177,29 @@ def test_what_lies_side_by_side_stays_in_vectors():
     for y in (narrow, across):
         s = tir.auto_schedule(y, CPUS[2])
         assert "not in vectors" not in s.source() and not s.expected.notes, y
+
+
+@pytest.mark.parametrize(
+    "shape", [(31, 300, 14, True), (13, 5, 32263), (1, 5, 32263), (7, 1, 29593), (1, 3, 69905, True)], ids=str
+)
+def test_no_other_template_of_a_product_is_counted_clearly_faster(shape):
+    m, n, k, *tb = shape
+    a, b = tir.placeholder((m, k), name="a"), tir.placeholder((n, k) if tb else (k, n), name="b")
+    out = tir.nn.matmul(a, b, tb=bool(tb), name="c")
+    target = tir.Target.parse("c -registers=32 -vector_bytes=64 -units=1")
+    seconds = {}
+    for name, template in tir.auto(out, target).items():
+        s = tir.Schedule(out, target)
+        template.function(s, template.space_for(target).default)
+        seconds[name] = s.expected.seconds
+    default, *_ = seconds.values()
+    assert default < 1.5 * min(seconds.values())
+
+
+@pytest.mark.parametrize("terms", [8192, 69905, 131071])
+def test_long_sums_of_few_cells_are_in_vectors_whatever_their_length_is(terms):
+    x, k = tir.placeholder((3, terms), name="x"), tir.reduce_axis(terms, name="k")
+    s = tir.auto_schedule(tir.compute((3,), lambda i: tir.sum(x[i, k], axis=k), name="y"), CPUS[16])
+    assert "float16" in s.source()
+    assert not any("cell by cell" in note for note in s.expected.notes)
+    assert s.check()
