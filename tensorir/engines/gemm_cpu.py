@@ -28,6 +28,7 @@ from tensorir.engines.product import Product, bind_outer, sums_in_registers
 from tensorir.engines.steps import divisor_near, divisor_of, divisors_near, unroll_by
 from tensorir.engines.tiles import Knob, Knobs, Rule
 from tensorir.ir.words import SIDES
+from tensorir.prices import CORE_PRICES
 from tensorir.schedule.analysis import packed_names
 from tensorir.target import Target
 
@@ -35,58 +36,9 @@ if TYPE_CHECKING:
     from tensorir.schedule.schedule import BaseSchedule
 
 
-# What the parts of a matrix product take on a CPU, in cycles of ``Machine.clock`` (which understates it).
-#
-# Each part has a price for a vector, a line or an element, and prices add up. All are fitted together over what
-# ``benchmarks/tuner/judge_cpu_model.py`` measured at rest of products and of convolutions as products, on two cores of
-# a server with vectors of 64 bytes. ``LATENCY`` and ``STRIDED`` bound nothing there.
-
-MULTIPLY, LOAD = 0.3525, 0.2775
-"""Cycles of a multiply-add of vectors, and of a load of a vector or of an element for all lanes."""
-LATENCY = 3.0
-"""Cycles between dependent multiply-adds."""
-FOLDED = 0.1725
-"""Cycles of a scalar operand folded into its only multiply-add, contiguous with others in memory."""
-POINTERS, PLACE = 12, 11.25
-"""Rows of an unevenly spaced tile whose addresses stay in registers; cycles to compute the address of a row."""
-UNEVEN_FACTOR = 1.04
-"""Slowdown of a tile of windows with unevenly spaced rows."""
-SECOND_CACHE_LINE, THIRD_CACHE_LINE = 0.315, 1.2
-"""Additional cycles per 64 bytes of b from the L2 cache, or across lines; and from beyond the L2 cache."""
-SECOND_CACHE_BYTES = 1792 * 1024
-"""Bytes of L2 cache: one panel stays there up to a quarter of it, next to other data, all of b up to three quarters."""
-L1_BYTES = 24 * 1024
-"""Maximum bytes of a panel of b that stays in the L1 cache while rows of a pass by."""
-SUM = 2.4
-"""Cycles to store a vector of accumulators to block memory, or load it from there."""
-COPY, TURN, STRIDED, GATHER = 0.1425, 0.5025, 1.2, 0.4275
-"""Cycles to pack an element of b: in vectors, transposed in registers, one by one, from runs shorter than vectors."""
-SCATTERED = 0.9
-"""Cycles to read an element of b in place from runs shorter than vectors."""
-RAGGED = 0.975
-"""Cycles to store an element lane by lane, as for all vectors if the last one of a row is incomplete."""
-LEAVING, ALONE = 0.45, 1.875
-"""Cycles to store a result transposed in registers, in vectors of rows, and one by one."""
-GAP_LINE, FAR_PANELS = 4.5, 2250.0
-"""Cycles per 64 bytes of gaps between the elements of a that each panel reads; cycles of the first panel of a block, if
-a kernel packs panels beyond the L2 cache, until prefetching sets in.
-"""
+PRICES = CORE_PRICES.product
 FEW_TILES_ROWS = 64
 """Maximum rows of plain matrices for which the tiles of a panel take less time than loading a far panel."""
-FAR_STREAM = 8.25
-"""Cycles per 64 bytes of panels streamed from beyond the L2 cache."""
-FAR_LINE, FAR_RUN = 5.4, 7.425
-"""Cycles per 64 bytes that a core reads for the first time; additional cycles per run, which is not prefetched."""
-PACKED = 18.75
-"""Cycles per 64 bytes that one kernel packs and another one reads."""
-START_CYCLES = 57_750.0
-"""Cycles of a launch in which only one core works."""
-ACROSS, FOUR, SPILLED = 0.9375, 0.8, 0.1875
-"""Cycles per lane of a horizontal sum of a vector; factor on them if four adjacent results are stored together;
-additional cycles of a multiply-add if the vectors of both operands do not fit in registers.
-"""
-KEPT_CYCLES = 0.45
-"""Cycles per element of the padded image that a block stages."""
 FEWEST_EVEN_ROWS = 4
 """Least rows of an evenly spaced tile that may be better than a larger, uneven one."""
 FEW_ROWS = 12
@@ -122,48 +74,50 @@ def is_far(p: Gemm) -> bool:
     For 128 rows of plain matrices, start configurations for this case reached only 0.88 to 0.95 of the speed of others.
     """
     waits = p.tc or p.row_run > 0 or p.m <= FEW_TILES_ROWS
-    return waits and p.n * p.k * p.sum_bytes > SECOND_CACHE_BYTES * 3 // 4
+    return waits and p.n * p.k * p.sum_bytes > PRICES.l2_bytes * 3 // 4
 
 
 def step_cycles(p: Gemm, rows: int, vectors: int) -> float:
     """Cycles per reduction step of a register tile."""
     pitch = 0 if p.ta else p.k * p.sum_bytes
     even = is_even(p, rows)
-    load = FOLDED if p.ta and vectors == 1 and even else LOAD
-    places = 0.0 if even else LOAD * max(0, rows - POINTERS)
-    return MULTIPLY * rows * vectors + load * rows * crowding(rows, pitch) + LOAD * vectors + places
+    load = PRICES.folded if p.ta and vectors == 1 and even else PRICES.load
+    places = 0.0 if even else PRICES.load * max(0, rows - PRICES.pointers)
+    return PRICES.multiply * rows * vectors + load * rows * crowding(rows, pitch) + PRICES.load * vectors + places
 
 
 def panel_cycles(p: Gemm, rows: int, tile: int, vectors: int) -> float:
     """Cycles per reduction step for all rows of a panel of ``vectors`` vectors."""
-    return in_balanced_tiles(rows, tile, lambda high: max(LATENCY, step_cycles(p, high, vectors)))
+    return in_balanced_tiles(rows, tile, lambda high: max(PRICES.latency, step_cycles(p, high, vectors)))
 
 
 def dot_cycles(p: Gemm, rows: int, outputs: int) -> float:
     """Cycles of dot products between ``rows`` rows and ``outputs`` columns, overlapping."""
     sums = rows * outputs
-    step = step_cycles(p, rows, outputs) + (SPILLED * sums if rows * (outputs + 1) >= p.registers else 0.0)
-    return -(-p.k // p.vector_lanes) * step + ACROSS * p.vector_lanes * sums * (1.0 if outputs % 4 else FOUR)
+    step = step_cycles(p, rows, outputs) + (PRICES.spilled * sums if rows * (outputs + 1) >= p.registers else 0.0)
+    return -(-p.k // p.vector_lanes) * step + PRICES.across * p.vector_lanes * sums * (
+        1.0 if outputs % 4 else PRICES.four
+    )
 
 
 def element_cycles(p: Gemm, depth: int, width: int, in_place: bool) -> float:
     """Extra cycles per element of a b panel, beyond its load."""
-    kept, pitch = L1_BYTES, p.n * p.sum_bytes
+    kept, pitch = PRICES.l1_bytes, p.n * p.sum_bytes
     if in_place and is_scattered(p):
-        return SCATTERED
+        return PRICES.scattered
     if in_place:  # rows whose pitch divides by a large power of two fall into the same few sets of 8 lines
         kept = min(kept, 8 * 4096 // math.gcd(pitch, 4096) * width * p.sum_bytes) if pitch % 64 == 0 else 0
     panel = depth * width * p.sum_bytes
-    line = SECOND_CACHE_LINE if panel > kept else 0.0
-    if panel > SECOND_CACHE_BYTES // 4 and is_far(p):  # next to what else is read
-        line = THIRD_CACHE_LINE
+    line = PRICES.second_line if panel > kept else 0.0
+    if panel > PRICES.l2_bytes // 4 and is_far(p):  # next to what else is read
+        line = PRICES.third_line
     return line * p.sum_bytes / 64
 
 
 def packing_cycles(p: Gemm, vectors: int, turned: bool) -> float:
     """Cycles to pack one element of b in panels of ``vectors`` vectors; ``turned``: transposed in registers"""
-    way = GATHER if is_scattered(p) else TURN if turned else STRIDED if p.tb else COPY
-    return way + (RAGGED / vectors if p.n % p.vector_lanes else 0.0)
+    way = PRICES.gather if is_scattered(p) else PRICES.turn if turned else PRICES.strided if p.tb else PRICES.copy
+    return way + (PRICES.ragged / vectors if p.n % p.vector_lanes else 0.0)
 
 
 def reading_cycles(p: Gemm, rows: int, run: int, cores: int) -> float:
@@ -176,12 +130,12 @@ def reading_cycles(p: Gemm, rows: int, run: int, cores: int) -> float:
     several = rows < p.m and p.batch == 1
     of_a, of_b = (p.k * side * share for side, share in zip((p.m, p.n), p.apart, strict=True))
     b, a = of_b * (1.0 if several else 1 / cores), of_a * (1 / cores if several or p.batch > 1 else 1.0)
-    return cores * p.batch * (FAR_LINE * (a + b) * p.sum_bytes / 64 + (FAR_RUN * b / run if run else 0.0))
+    return cores * p.batch * (PRICES.far_line * (a + b) * p.sum_bytes / 64 + (PRICES.far_run * b / run if run else 0.0))
 
 
 def launched(cycles: float, cores: int) -> float:
-    """``cycles``, summed over all cores, plus the start of parallel work: cores * START_CYCLES, at most ``cycles``."""
-    return cycles + min(cycles, cores * START_CYCLES)
+    """``cycles``, summed over all cores, plus the start of parallel work: cores * PRICES.start, at most ``cycles``."""
+    return cycles + min(cycles, cores * PRICES.start)
 
 
 ROWS_OF_SUMS = 96
@@ -294,15 +248,15 @@ class PanelTile(RegisterTile):
         """Cycles of one panel for all rows of a block, packing included."""
         p, elements, tiles = self.read, self.width * self.p.k, -(-self.high // self.tile)
         cycles = panel_cycles(p, self.high, self.tile, self.vectors) * p.k
-        cycles *= UNEVEN_FACTOR if p.apart[0] < 1.0 and not is_even(p, -(-self.high // tiles)) else 1.0
+        cycles *= PRICES.uneven if p.apart[0] < 1.0 and not is_even(p, -(-self.high // tiles)) else 1.0
         cycles += element_cycles(p, self.length, self.width, self.pack == "none") * elements * tiles
         if p.tc:
             gaps = max(0.0, p.apart[0] - 1.0) * self.high * p.k
-            cycles += self.leaving * self.high * self.width + GAP_LINE * gaps * p.sum_bytes / 64
+            cycles += self.leaving * self.high * self.width + PRICES.gap_line * gaps * p.sum_bytes / 64
         if self.pack == "kernel" and is_far(p):  # the first tile waits for a panel
-            late = FAR_STREAM * self.vectors * p.vector_lanes * p.sum_bytes / 64
+            late = PRICES.far_stream * self.vectors * p.vector_lanes * p.sum_bytes / 64
             cycles += max(0.0, late - step_cycles(p, -(-self.high // tiles), self.vectors)) * self.length
-        cycles += 0.0 if is_even(p, -(-self.high // tiles)) else PLACE * self.high
+        cycles += 0.0 if is_even(p, -(-self.high // tiles)) else PRICES.place * self.high
         return cycles + (self.packing * elements if self.pack in ("block", "panel") else 0.0)
 
     @property
@@ -313,12 +267,12 @@ class PanelTile(RegisterTile):
 
     @property
     def leaving(self) -> float:
-        """Cycles to store one result of a transposed tile (``tc``): LEAVING in vectors to ALONE one by one."""
+        """Cycles to store one result of a transposed tile (``tc``): ``leaving`` in vectors to ``alone`` one by one."""
         least, more = divmod(self.high, -(-self.high // self.tile))
         if not more or least < min(SIDES):
-            return LEAVING if least >= min(SIDES) else ALONE
+            return PRICES.leaving if least >= min(SIDES) else PRICES.alone
         alone = 1 - least // min(SIDES) * min(SIDES) / (least + 0.5)
-        return LEAVING + (ALONE - LEAVING) * alone
+        return PRICES.leaving + (PRICES.alone - PRICES.leaving) * alone
 
     @property
     def packing(self) -> float:
@@ -328,7 +282,7 @@ class PanelTile(RegisterTile):
     @property
     def ragged(self) -> float:
         """Extra cycles of a block for scalar stores at ragged edges."""
-        return RAGGED * self.high * self.wide if self.pack != "none" and self.p.n % self.p.vector_lanes else 0.0
+        return PRICES.ragged * self.high * self.wide if self.pack != "none" and self.p.n % self.p.vector_lanes else 0.0
 
     @property
     def run(self) -> int:
@@ -338,11 +292,11 @@ class PanelTile(RegisterTile):
     @property
     def around(self) -> float:
         """Cycles outside blocks: cold reads of a and b, and the packing kernels."""
-        p, packing, moved = self.p, 0.0, PACKED * self.p.sum_bytes / 64
+        p, packing, moved = self.p, 0.0, PRICES.packed * self.p.sum_bytes / 64
         if self.pack == "kernel" and not p.prepack:
             packing += (self.packing + moved) * p.k * p.n * p.batch + (self.machine.one_kernel if p.image else 0.0)
         if self.pack_a and has_gaps(p):
-            packing += (GATHER + moved) * p.k * p.m * p.batch + self.machine.one_kernel
+            packing += (PRICES.gather + moved) * p.k * p.m * p.batch + self.machine.one_kernel
         runs = 0 if p.tb or p.prepack or is_scattered(p) else self.run
         return reading_cycles(p, self.high, runs, self.machine.cores) + packing
 
@@ -450,7 +404,7 @@ class ColumnTile(PanelTile):
         return [{**judged, "tile": [tile], "vectors": [vectors]} for tile, vectors in _tiles(p)]
 
     def cost(self) -> float:
-        far = FAR_PANELS if self.pack == "kernel" and is_far(self.p) else 0.0
+        far = PRICES.far_panels if self.pack == "kernel" and is_far(self.p) else 0.0
         blocks = (self.panels * self.panel_cycles() + self.ragged + far + self.kept) * self.makespan()
         return launched(blocks + self.around, self.machine.cores)
 
@@ -481,7 +435,7 @@ class PaddedTile(ColumnTile):
 
     @property
     def kept(self) -> float:
-        return KEPT_CYCLES * self.image_bytes / self.p.sum_bytes
+        return PRICES.kept * self.image_bytes / self.p.sum_bytes
 
     rules: ClassVar[Mapping[str, Rule]] = {
         **ColumnTile.rules,
@@ -581,7 +535,7 @@ class StripTile(PanelTile):
     def cost(self) -> float:
         p, panels, pieces = self.p, -(-self.columns // self.width), -(-self.p.k // self.depth)
         sums = self.high * (pieces * panels * self.vectors + 2 * self.columns / p.vector_lanes)
-        cycles = panels * self.panel_cycles() + SUM * sums + self.ragged
+        cycles = panels * self.panel_cycles() + PRICES.sum * sums + self.ragged
         return launched(cycles * self.makespan() + self.around, self.machine.cores)
 
 

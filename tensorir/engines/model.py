@@ -16,32 +16,15 @@ from tensorir.engines.problems import Conv
 from tensorir.engines.steps import divisors_near
 from tensorir.engines.tiles import Config, Knobs, P, Tile
 from tensorir.machine import Machine, machine_of
+from tensorir.prices import CORE_PRICES
 from tensorir.target import Target
 
 BLOCK_BYTES = 508 * 1024
 """Block memory that stays in one core's second-level cache."""
 PANEL = 16
 """Output channels (or pixels) of a panel: one vector of 64 bytes, two of 32; no vector is longer."""
-SUMS = 8
-"""Independent accumulators that keep a core busy: two multiply-adds per cycle, a latency of four cycles."""
 SPARE_REGISTERS = 4
 """Vector registers for operands, not available for accumulators."""
-BLOCK = 300.0
-"""Cycles of overhead per block of a convolution."""
-HANDOVER_CYCLES = 80_000.0
-"""Cycles until all cores have started on a kernel and have its data in their caches; measured on convolutions of a
-virtual machine with 64-byte vectors, as are the next ones.
-"""
-SHARED_RATE, DELAY = 0.56, 0.22
-"""Cycles of a multiply-add of 64-byte vectors whose loads are shared (0.5 for shorter vectors); additional cycles per
-accumulator that a register tile has fewer than ``SUMS``.
-"""
-FIRST_CACHE_BYTES = 32 * 1024
-"""Bytes of L1 cache; panels of up to half of it stay there."""
-FIRST_CACHE_STEP, SECOND_CACHE_STEP = 0.05, 0.8
-"""Cycles per vector of a panel and reduction step, if the panel is in the L1 cache, and in the L2 cache."""
-MOST_WRITTEN, SPILLED = 200, 0.26
-"""Unrolled multiply-adds above which compilers spill accumulators; additional cycles of each multiply-add then."""
 
 
 class CpuTile(Tile[P]):
@@ -128,7 +111,7 @@ def shared(cycles: float, machine: Machine) -> float:
     """Cycles summed over all cores of a kernel that takes ``cycles`` in total; small ones run on one core while others
     idle.
     """
-    return min(machine.cores * cycles, cycles + machine.cores * HANDOVER_CYCLES)
+    return min(machine.cores * cycles, cycles + machine.cores * CORE_PRICES.winograd.handover)
 
 
 def counts(n: int, most: int) -> list[int]:

@@ -10,9 +10,7 @@ from hypothesis import strategies as st
 import tensorir as tir
 from tensorir.check.equivalence import compare
 from tensorir.engines.gemm_cpu import (
-    LATENCY,
-    LOAD,
-    MULTIPLY,
+    PRICES,
     element_cycles,
     packing_cycles,
     panel_cycles,
@@ -184,9 +182,9 @@ def test_no_guard_in_the_loops_and_named_accumulators(parameters):
 
 def test_the_model_of_a_tile():
     narrow, wide = (Gemm(m=14, n=32, k=100, vector_bytes=n) for n in (32, 64))
-    assert panel_cycles(narrow, 6, 6, 2) == pytest.approx(12 * MULTIPLY + 8 * LOAD)
-    assert panel_cycles(wide, 14, 14, 2) == pytest.approx(28 * MULTIPLY + 16 * LOAD)
-    assert panel_cycles(narrow, 1, 6, 1) == LATENCY  # of one chain
+    assert panel_cycles(narrow, 6, 6, 2) == pytest.approx(12 * PRICES.multiply + 8 * PRICES.load)
+    assert panel_cycles(wide, 14, 14, 2) == pytest.approx(28 * PRICES.multiply + 16 * PRICES.load)
+    assert panel_cycles(narrow, 1, 6, 1) == PRICES.latency  # of one chain
     one_set = replace(wide, k=1024)  # of the first-level cache: 14 rows do not fit
     assert panel_cycles(one_set, 14, 14, 2) / 2 > panel_cycles(one_set, 14, 6, 4) / 4
     assert panel_cycles(narrow, 7, 6, 2) == pytest.approx(panel_cycles(narrow, 4, 4, 2) + panel_cycles(narrow, 3, 3, 2))

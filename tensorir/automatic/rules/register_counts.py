@@ -15,17 +15,9 @@ from tensorir.ir.dims import most
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.tree import Axis, Binary, Expr, Iter, Load, Select, Var
 from tensorir.ir.visit import find, has, uses
+from tensorir.prices import CORE_PRICES
 
-PORT_BYTES = 32
-"""Bytes of one load; a core issues two per cycle."""
-MULTIPLY = 0.35
-"""Cycles of a vector operation; a core issues two per cycle, at a clock above the nominal one."""
-ELEMENT_CYCLES = 0.75
-"""Cycles of a scalar load into one lane."""
-BROADCAST, LOAD, PICK = 0.2, 0.5, 1.0
-"""Cycles of a broadcast element, mostly kept in a register between tiles; of a contiguous ``PORT_BYTES``; of every
-second element of twice as many bytes.
-"""
+PRICES = CORE_PRICES.window
 PICKED_LANES = 8
 """Maximum lanes for which a partial vector at a border costs two loads and a shuffle."""
 END_TILES = 4
@@ -48,7 +40,7 @@ class Reads:
     def computed(self) -> float:
         """Cycles of the arithmetic of one vector of cells, or of one term, away from borders."""
         places = sum(_asks_places(x.cond) for x in find(self.nest.stage.body, Select))
-        return MULTIPLY * max(1, self.nest.values - places) + called(self.nest)
+        return PRICES.multiply * max(1, self.nest.values - places) + called(self.nest)
 
     def shares(self, var: Var) -> bool:
         """True if adjacent cells along axis ``var`` have elements in common: overlapping windows, or an operand
@@ -68,14 +60,14 @@ class Reads:
 
 def _cycles(g: Group, lane: Var, lanes: int, vectors: int, packed: bool) -> float:
     """Modelled cycles to load one operand for all lanes: broadcast, contiguous, every second element, or gathered."""
-    width = max(1.0, lanes * DTYPES[g.load.buffer.dtype].bits / (8 * PORT_BYTES))
-    step, apart = 1 if packed else g.step(lane), ELEMENT_CYCLES * lanes * vectors
-    known = {0: BROADCAST, 1: LOAD * width * vectors, 2: PICK * width * vectors}
+    width = max(1.0, lanes * DTYPES[g.load.buffer.dtype].bits / (8 * PRICES.port_bytes))
+    step, apart = 1 if packed else g.step(lane), PRICES.element * lanes * vectors
+    known = {0: PRICES.broadcast, 1: PRICES.load * width * vectors, 2: PRICES.pick * width * vectors}
     alike = grouped([g.load], lane) if step is None else 1
     if alike % (lanes * vectors) == 0:
         return known[0]
     if alike > 1:  # a vector of some, each for several lanes
-        return PICK * vectors
+        return PRICES.pick * vectors
     return known.get(step, apart) if step is not None else apart
 
 
@@ -83,7 +75,7 @@ def picked(load: Load, lane: Var, lanes: int) -> float:
     """Additional cycles per vector of a load whose lanes read every second element of a row; 0 for other strides."""
     if not load.index or slope(load.index[-1], lane) != 2:
         return 0.0
-    return 1.5 if lanes <= PICKED_LANES else ELEMENT_CYCLES * lanes
+    return 1.5 if lanes <= PICKED_LANES else PRICES.element * lanes
 
 
 def decisions(nest: Nest) -> list[tuple[Expr, ...]]:

@@ -21,34 +21,18 @@ from tensorir.automatic.rules.register_counts import Reads, reduced
 from tensorir.automatic.rules.register_image import image_of, widened
 from tensorir.automatic.rules.register_walk import Walk
 from tensorir.automatic.rules.stream import narrow, on_cores, windows
-from tensorir.engines.model import SUMS, room
+from tensorir.engines.model import SPARE_REGISTERS, room
 from tensorir.ir.dims import most
 from tensorir.ir.tree import Iter
 from tensorir.machine import machine_of
+from tensorir.prices import CORE_PRICES
 from tensorir.schedule.schedule import BaseSchedule
 from tensorir.target import Target
 from tensorir.tune.legal import Predicate
 
+PRICES = CORE_PRICES.window
 TAPS = 32
 """Maximum terms that are unrolled; longer sums keep loops over their outer axes."""
-CROWDED_SUMS = 48.0
-"""Accumulators beyond ``SUMS`` at which a tile takes twice as long, since loaded values spill."""
-LOADED = 0.7
-"""Load cycles relative to two loads per cycle at the nominal clock; real clocks are faster."""
-COLUMN_SHARE = 0.02
-"""Relative slowdown of a two-dimensional tile per column beyond the first."""
-SPARE_REGISTERS = 4
-"""Vector registers not used for accumulators."""
-BLOCK_CYCLES = 290.0
-"""Cycles of overhead per block."""
-TILE_CYCLES = 6.0
-"""Cycles of overhead per tile."""
-PACK_CYCLES = 1.0
-"""Cycles per cell packed by a block."""
-STAGE_CYCLES = 8.0
-"""Cycles per image element that a block widens."""
-CHAIN = 4.0
-"""Cycles between dependent additions to one accumulator."""
 
 
 def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
@@ -238,10 +222,10 @@ class RegisterPart(Part):
         tiles = math.prod(share.blocks * share.each for share in walk.shares)
         cycles = tiles * self._tile_cycles(c["lanes"], c["vectors"], tuple(self._tile(c).items())) * walk.at_borders
         blocks = math.prod(share.blocks for share in walk.shares)
-        cycles += blocks * (BLOCK_CYCLES + STAGE_CYCLES * self._staged(walk))
+        cycles += blocks * (PRICES.block + PRICES.stage * self._staged(walk))
         if not self.ahead:
             ahead = machine_of(self.target).one_kernel
-            cycles += ahead if c.get("pack") else blocks * PACK_CYCLES * self._packed_cells(walk)
+            cycles += ahead if c.get("pack") else blocks * PRICES.pack * self._packed_cells(walk)
         moved = sum(n.moved for n in dict.fromkeys((*self.readers, self.anchor)))
         return on_cores(self.target, cycles, moved, blocks)
 
@@ -256,15 +240,15 @@ class RegisterPart(Part):
         def cycles(lanes: int, vectors: int, tile: tuple[tuple[int, int], ...]) -> float:
             height = math.prod(size for _, size in tile) * vectors
             width = narrow(self.target, lanes, self.bits)
-            total = TILE_CYCLES + height * width
+            total = PRICES.tile + height * width
             for r in self.reads:
                 terms = r.nest.size(r.nest.reduced)
                 computed = height * width * r.computed * terms
-                loaded = LOADED * self._loads(r, lanes, vectors, dict(tile))
-                waiting = CHAIN * terms if terms > TAPS else 0.0  # of terms that are written out, tiles overlap
+                loaded = PRICES.loaded * self._loads(r, lanes, vectors, dict(tile))
+                waiting = PRICES.chain * terms if terms > TAPS else 0.0  # of terms that are written out, tiles overlap
                 total += max(computed, waiting, loaded) + OVERLAP * min(computed, loaded)
-            total *= 1.0 + max(0, height - SUMS) / CROWDED_SUMS
-            return total * (1.0 + COLUMN_SHARE * (max(tile)[1] - 1) if len(tile) > 1 else 1.0)
+            total *= 1.0 + max(0, height - CORE_PRICES.sums) / PRICES.crowded
+            return total * (1.0 + PRICES.column * (max(tile)[1] - 1) if len(tile) > 1 else 1.0)
 
         return cycles
 

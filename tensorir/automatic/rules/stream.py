@@ -10,7 +10,7 @@ from tensorir.arith.access import along_last, dims_along
 from tensorir.automatic.counts import OVERLAP, called
 from tensorir.automatic.facts import Graph, Nest, bytes_of, vector_lanes, widest_bits
 from tensorir.automatic.part import Config, Part
-from tensorir.automatic.rules.register_counts import ELEMENT_CYCLES, PICKED_LANES, picked
+from tensorir.automatic.rules.register_counts import PICKED_LANES, picked
 from tensorir.automatic.rules.requests import WINDOW, Requests, Run
 from tensorir.automatic.rules.row_chain import LONGEST_CHAIN
 from tensorir.engines.gemm_blocks import multiprocessors
@@ -20,6 +20,7 @@ from tensorir.ir.structure import identical
 from tensorir.ir.tree import Iter, Select, Var
 from tensorir.ir.visit import find, has, uses
 from tensorir.machine import machine_of
+from tensorir.prices import CORE_PRICES
 from tensorir.schedule.schedule import BaseSchedule
 from tensorir.target import Target
 
@@ -271,7 +272,9 @@ class VectorPart(Part):
         for n in self._nests:
             terms, run = n.size(n.reduced), most(n.reduced[-1].extent) if n.reduced else 1
             each = vectors * (wide * (max(1, n.values) + called(n)) + self._picked(n, lanes))
-            each += sum(step * ELEMENT_CYCLES * (1 + (crowding(step, pitch) - 1) / 4) for pitch in self._pitches(n))
+            each += sum(
+                step * CORE_PRICES.window.element * (1 + (crowding(step, pitch) - 1) / 4) for pitch in self._pitches(n)
+            )
             asks = (vectors > 1 or not whole) and not self._shifts(step) and not has(n.stage.body, Select)
             waits, loop = (SUM_CYCLES, STEP + LEFT / run) if terms > WINDOW else (0.0, 0.0)
             row = whole * max(each + loop, waits)
@@ -285,7 +288,7 @@ class VectorPart(Part):
         found = 0.0
         for it in n.spatial[-1:]:
             asked = any(uses(x.cond, {it.var}) for x in find(n.stage.body, Select))
-            alone = SHUFFLE_CYCLES if lanes <= PICKED_LANES else ELEMENT_CYCLES * lanes
+            alone = SHUFFLE_CYCLES if lanes <= PICKED_LANES else CORE_PRICES.window.element * lanes
             found += sum(alone if asked else picked(x, it.var, lanes) for x in n.loads if uses(x, {it.var}))
         return found
 

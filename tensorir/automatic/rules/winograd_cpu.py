@@ -15,17 +15,8 @@ from tensorir.automatic.facts import Graph, Nest
 from tensorir.automatic.part import Part
 from tensorir.automatic.rules.conv_part import ConvStages, ConvTile, approximate_parts, cells
 from tensorir.engines.model import (
-    BLOCK,
-    DELAY,
-    FIRST_CACHE_BYTES,
-    FIRST_CACHE_STEP,
-    MOST_WRITTEN,
     PANEL,
-    SECOND_CACHE_STEP,
-    SHARED_RATE,
     SPARE_REGISTERS,
-    SPILLED,
-    SUMS,
     CpuTile,
     channel_lanes,
     counts,
@@ -40,33 +31,19 @@ from tensorir.engines.steps import divisor_near, unroll_by
 from tensorir.engines.tiles import Knob, Knobs, Rule
 from tensorir.ir.words import SIDES
 from tensorir.machine import Machine
+from tensorir.prices import CORE_PRICES
 from tensorir.schedule.schedule import BaseSchedule
 from tensorir.target import Target
 
+PRICES = CORE_PRICES.winograd
 MOST_CUTS = 4
 """Maximum pieces of the loop over pixel groups of a strip; with more, channels are gathered one by one."""
-NEAR_BYTES = 512 * 1024
-"""Bytes of transformed filters that stay in the L2 cache next to other data."""
-TURNED, COPIED = 0.65, 0.2
-"""Cycles per image element stored channel-last: from contiguous pixels (NCHW), and from contiguous channels (NHWC)."""
-SCATTERED, WRITTEN = 0.9, 0.3
-"""Cycles per result element stored along pixels (NCHW), and along channels, the order of registers (NHWC)."""
 TAPS = 288
 """Taps per output channel that a block transforms: of 32 input channels with 3 x 3 filters; those of 16 output channels
 fit the L1 cache.
 """
-FILTER, FAR_FILTER = 0.16, 0.45
-"""Cycles per byte of filter read and transformed filter written, within caches and beyond."""
-CACHED = 4 << 20
-"""Bytes of filter and transformed filter together that fit the caches."""
 LONGEST_PANEL, USUAL_PANEL = 56, 16
 """Maximum tiles of a panel of whole tile rows; tiles of a panel that is part of a row, limited by the L1 cache."""
-TRANSFORMED = 1.6
-"""Cycles per element of the transformed image, for tiles of four outputs and filters of three taps."""
-LOADED = 0.8
-"""Cycles of a load of a 64-byte vector, or of a broadcast."""
-WRITTEN_CYCLES = 1.0
-"""Cycles per element of the transformed image stored by one kernel and loaded by another."""
 
 
 def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
@@ -98,7 +75,7 @@ class WinogradPanels(ConvTile, CpuTile[Conv]):
     def knobs(cls, p: Conv, target: Target) -> Knobs:
         sizes, lanes = p.winograd_tiles, p.vector_lanes
         wide = [_panels(p, v) for v in cls.vectors.values]
-        far = 36 * p.c * p.k * p.sum_bytes >= NEAR_BYTES
+        far = 36 * p.c * p.k * p.sum_bytes >= PRICES.near_bytes
         return {
             "m": sizes,
             "tb": sorted({n for m in sizes for n in counts(-(-p.p // m), 8)}),
@@ -256,18 +233,20 @@ class WinogradPanels(ConvTile, CpuTile[Conv]):
         shape, high, machine = self.p, self.high, self.machine
         blocks = shape.n * (high // self.tb) * -(-shape.k // (self.panels * self.channels))
         panels = self.panels * self._products()
-        there = transforms(self.m, shape.r)[0] * TRANSFORMED
-        turned = shape.c * (self.panel * self.side**2 * there + self.strip * (TURNED if shape.nchw else COPIED))
+        there = transforms(self.m, shape.r)[0] * PRICES.transformed
+        turned = shape.c * (
+            self.panel * self.side**2 * there + self.strip * (PRICES.turned if shape.nchw else PRICES.copied)
+        )
         if self.image == "block":
-            cycles = shared(priced(BLOCK + panels + turned * self.tiles / self.panel, blocks, machine), machine)
+            cycles = shared(priced(PRICES.block + panels + turned * self.tiles / self.panel, blocks, machine), machine)
         else:
             parts = -(-shape.c // self.cb)
             cycles = (
-                shared(priced(BLOCK + panels, blocks, machine), machine)
-                + WRITTEN_CYCLES * shape.n * high * self.wide * self.side**2 * shape.c
+                shared(priced(PRICES.block + panels, blocks, machine), machine)
+                + PRICES.handed * shape.n * high * self.wide * self.side**2 * shape.c
             )
             blocks = shape.n * high * self.wide // self.panel * parts
-            cycles += shared(priced(BLOCK + turned / parts, blocks, machine), machine)
+            cycles += shared(priced(PRICES.block + turned / parts, blocks, machine), machine)
         return cycles + (0.0 if shape.prepack else filters(shape, self.m, machine))
 
     def _products(self) -> float:
@@ -284,7 +263,7 @@ class WinogradPanels(ConvTile, CpuTile[Conv]):
         step = _step(shape, self.vectors, self.unroll_c)
         added = in_balanced_tiles(self.panel, self.tile, step) * self.tiles / self.panel * self.side**2 * shape.c
         back = self.side**2 * slow * transforms(self.m, shape.r)[1]
-        back += self.m**2 * PANEL * (SCATTERED if shape.nchw else WRITTEN)
+        back += self.m**2 * PANEL * (PRICES.scattered if shape.nchw else PRICES.written)
         return added + weights / rate + self.tiles * back * self.channels / PANEL
 
 
@@ -395,20 +374,20 @@ def transforms(m: int, r: int) -> tuple[float, float]:
 def filters(shape: Conv, m: int, machine: Machine) -> float:
     """Cycles of the filter-transform kernel, shared by all cores."""
     moved = 4 * shape.c * -(-shape.k // PANEL) * PANEL * (shape.taps + (m + shape.r - 1) ** 2)
-    return shared(moved * (FILTER if moved <= CACHED else FAR_FILTER), machine)
+    return shared(moved * (PRICES.filter if moved <= PRICES.cached else PRICES.far_filter), machine)
 
 
 def _step(shape: Conv, vectors: int, unroll: int) -> Callable[[int], float]:
     """Function tiles -> cycles of one reduction step of a register tile with ``vectors`` vectors: multiply-adds or
     loads.
     """
-    adding = SHARED_RATE if shape.vector_bytes >= 64 else 0.5
-    near = SECOND_CACHE_STEP if shape.c * vectors * shape.vector_bytes > FIRST_CACHE_BYTES // 2 else FIRST_CACHE_STEP
+    adding = PRICES.shared if shape.vector_bytes >= 64 else 0.5
+    near = PRICES.second_step if shape.c * vectors * shape.vector_bytes > PRICES.l1_bytes // 2 else PRICES.first_step
 
     def step(tiles: int) -> float:
         sums = tiles * vectors
-        spilled = SPILLED if sums * unroll > MOST_WRITTEN else 0.0
-        waited = DELAY * max(0, SUMS - sums) + near * vectors
-        return max(adding * sums, LOADED * (tiles + vectors)) + spilled * sums + waited
+        spilled = PRICES.spilled if sums * unroll > PRICES.written_out else 0.0
+        waited = PRICES.delay * max(0, CORE_PRICES.sums - sums) + near * vectors
+        return max(adding * sums, PRICES.loaded * (tiles + vectors)) + spilled * sums + waited
 
     return step
