@@ -65,8 +65,9 @@ def dims_along(load: Load, var: Var) -> list[int]:
 
 
 def along_last(load: Load, var: Var) -> bool:
-    """True if the index of the last dimension depends on ``var`` and no other does."""
-    return dims_along(load, var) == [len(load.index) - 1]
+    """True if the index of the last dimension, those of extent 1 left out, depends on ``var`` and no other does."""
+    wide = [d for d, n in enumerate(load.buffer.shape) if not (isinstance(n, Const) and n.value == 1)]
+    return dims_along(load, var) == (wide[-1:] or [len(load.index) - 1])
 
 
 def alike(load: Load, var: Var) -> int:
