@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tensorir.errors import DeclarationError
 from tensorir.tune import strategy
 from tensorir.tune.baseline import Climber, GridSearch, RandomSearch
-from tensorir.tune.gp import Hyperparameters, Posterior, one_thread
+from tensorir.tune.gp import Hyperparameters, Posterior, evidence, one_thread, squared_distances
 from tensorir.tune.model import Hyper, Model, Points, measured, response
 from tensorir.tune.pool import Pool, encode
 from tensorir.tune.space import Space
@@ -569,6 +569,22 @@ def test_the_posterior_over_the_pool_is_the_one_skopt_predicts() -> None:
     assert belief.mean == pytest.approx(mean, abs=1e-6)
     assert belief.std == pytest.approx(std, abs=1e-5)
     assert belief.predict(np.array([3, 7]))[0].tolist() == belief.mean[[3, 7]].tolist()
+
+
+def test_the_likelihood_and_its_gradient_are_those_of_skopt() -> None:
+    from skopt.learning import GaussianProcessRegressor
+
+    rng = np.random.default_rng(0)
+    x, y = rng.random((15, 4)), rng.standard_normal(15)
+    x[3] = x[4]  # no distance, where the square root has no derivative
+    kernel = Hyperparameters(4)._kernel
+    theirs = GaussianProcessRegressor(kernel=kernel, optimizer=None).fit(x, y)
+    for _ in range(5):
+        theta = kernel.theta + rng.normal(0.0, 0.7, len(kernel.theta))
+        value, gradient = theirs.log_marginal_likelihood(theta, eval_gradient=True)
+        ours = evidence(theta, squared_distances(x), y)
+        assert ours[0] == pytest.approx(-value, rel=1e-9)
+        assert ours[1] == pytest.approx(-gradient, rel=1e-6, abs=1e-8)
 
 
 def test_points_under_way_shrink_the_deviation_and_leave_the_mean() -> None:
