@@ -184,6 +184,15 @@ class Posterior:
         self._seen[n : n + m] = points
         self._n = n + m
 
+    def consider(self, points: Floats) -> None:
+        """Append candidates, one per row."""
+        half = np.zeros((len(self._half), len(points)))
+        if self._n:
+            half[: self._n] = _forward(self._chol[: self._n, : self._n], self._kernel(self._seen[: self._n], points))
+        self._x = np.concatenate([self._x, points])
+        self._half = np.concatenate([self._half, half], axis=1)
+        self._variance = np.concatenate([self._variance, self._kernel.diag(points) - (half**2).sum(axis=0)])
+
     def condition(self, y: Floats, scale: float = 0.0) -> Conditioned:
         """The posterior given values ``y`` of the first ``len(y)`` points; ``scale``: standard deviation of ``y``, 0:
         do not rescale.

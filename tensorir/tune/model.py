@@ -83,13 +83,28 @@ class Model:
         self._works: _Process | None = None
         self._place = {int(row): n for n, row in enumerate(candidates)}
 
-    def improvement(self, results: Results, pending: Sequence[int], free: Ints) -> tuple[Floats, Floats]:
+    def consider(self, rows: Ints) -> None:
+        """Append ``rows``, none of them a candidate yet, to the candidates."""
+        if not len(rows):
+            return
+        at = self.points(rows)
+        self._place |= {int(row): len(self.candidates) + n for n, row in enumerate(rows)}
+        self.candidates, self._at = np.concatenate([self.candidates, rows]), np.concatenate([self._at, at])
+        if self.trend is not None and self._at_candidates is not None:
+            self._at_candidates = np.concatenate([self._at_candidates, self.trend(rows)])
+        for process in (self._times, self._works):
+            if process is not None:
+                process.consider(at)
+
+    def improvement(
+        self, results: Results, pending: Sequence[int], free: Ints, rivals: Sequence[int] | None = None
+    ) -> tuple[Floats, Floats]:
         """(expected improvement, probability of success) of candidates ``free`` (Jones, Schonlau, Welch 1998, equation
         15).
 
         ``free`` are positions in ``candidates``; ``pending`` rows are being measured. What is to be improved on is the
-        mean of the process where it is least among the measured rows, as the least measured value is lucky; as far as
-        the noise of timings may explain it, since what is rough about a space stays as it is.
+        mean of the process where it is least among the measured rows (``rivals``, if given), as the least measured
+        value is lucky; as far as the noise of timings may explain it, since what is rough about a space stays as it is.
         """
         from skopt.acquisition import gaussian_ei
 
@@ -100,6 +115,8 @@ class Model:
         belief, known = posterior.condition(y, self._scale(y)), posterior.smoothed(y, TIME_NOISE)
         if self.trend is not None and self._at_candidates is not None:
             belief, known = Conditioned(belief.mean + self._at_candidates, belief.std), known + self.trend(list(timed))
+        if rivals is not None:
+            known = known[np.isin(list(timed), rivals)]
         gain: Floats = gaussian_ei(free, belief, y_opt=float(known.min()), xi=0.0)
         return gain, np.ones(len(free)) if len(timed) == len(results) else self._chances(results)[free]
 
@@ -172,6 +189,10 @@ class _Process:
     def __init__(self, points: Points, at: Floats, fitted: tuple[Any, float], capacity: int) -> None:
         self._points, self._posterior = points, Posterior(at, *fitted, capacity=capacity)
         self._order: list[int] = []
+
+    def consider(self, at: Floats) -> None:
+        """Append candidates at points ``at``."""
+        self._posterior.consider(at)
 
     def observing(self, rows: list[int]) -> Posterior:
         """The posterior given ``rows``, reusing the common prefix."""

@@ -150,6 +150,12 @@ class Pool:
         return np.asarray(self.slowness > HOPELESS_RATIO)
 
     @cached_property
+    def switches(self) -> Ints:
+        """Knobs of two values, or of words: those that may decide what other knobs mean."""
+        words = (j for j, v in enumerate(self.values) if len(v) == 2 or (v and all(isinstance(x, str) for x in v)))
+        return np.array([j for j in words if len(np.unique(self.rows[:, j])) > 1], dtype=np.int64)
+
+    @cached_property
     def _columns(self) -> list[tuple[int, Floats]]:
         return [(j, column) for j, v in enumerate(self.values) for column in encode(v)]
 

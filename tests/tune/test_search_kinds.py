@@ -53,6 +53,62 @@ def test_a_valley_behind_a_condition_is_found() -> None:
     assert sorted(reached)[2] <= 1.0001e-3
 
 
+def test_switches_are_knobs_of_two_values_and_words() -> None:
+    s = Space(way=("a", "b", "c"), x=[1, 2, 4], on=[False, True], size=[16, 32], one=[1])
+    assert [s.names[j] for j in Pool.of(s).switches] == ["way", "on", "size"]
+    assert not len(Pool.of(s.pin(way="a", on=True, size=16)).switches)
+
+
+def test_the_other_side_of_a_switch_is_improved_on_its_own() -> None:
+    """What the best row has is never proposed, and the fastest row of the other side counts as the best."""
+    s = Space(way=("plain", "staged"), x=POWERS, y=POWERS)
+    found = Bayes(s, seed=0)
+    play(found, 20, lambda c: 1e-3 * (1 if c["way"] == "plain" else 3 + abs(math.log2(c["x"] * c["y"]) - 4)))
+    assert found._stuck()
+    assert {s.config(found._other_side())["way"] for _ in range(10)} == {"staged"}
+    model = found._current()
+    free = found._free(model)
+    rivals = [row for row in found.results if s.config(row)["way"] == "staged"]
+    whole, aside = (model.improvement(found.results, [], free, some)[0] for some in (None, rivals))
+    assert (aside >= whole).all() and aside.max() > whole.max()
+
+
+def test_a_narrow_valley_on_the_worse_side_is_found() -> None:
+    """Nearly all of one side is much slower, and there other knobs matter than on the other."""
+
+    def time(c: dict) -> float:
+        if c["staged"]:
+            return 1.2 + 0.05 * abs(math.log2(c["x"]) - 3) + 0.2 * abs(math.log2(c["y"]) - 3)
+        wrong = c["w"] % 3 == 0 or c["v"] % 3 == 0
+        return (
+            (8.0 if wrong else 1.0) + 0.2 * math.log2(c["x"]) + 0.4 * (5 - math.log2(c["y"])) + 0.3 * (not c["cache"])
+        )
+
+    s = Space(staged=[0, 1], cache=[0, 1], w=[2, 3, 4, 6, 8, 12, 16, 24], v=[1, 2, 3, 4], x=POWERS, y=POWERS)
+
+    def stuck(share: float) -> int:
+        kind = type("Some", (Bayes,), {"STALE": share})
+        return sum(play(kind(s, seed=seed), 60, time) > 1.05 for seed in range(8))
+
+    assert stuck(Bayes.STALE) < stuck(0.0)
+
+
+def test_the_best_candidates_of_a_sample_bring_their_neighbours(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Bayes, "CANDIDATES", 60)
+    monkeypatch.setattr(strategy, "LEAST_CANDIDATES", 60)
+    s = Space(**{f"k{n}": POWERS for n in range(5)})
+    found = Bayes(s, seed=0)
+    play(found, 12, lambda c: 1e-3 * math.exp(0.1 * sum(abs(math.log2(v) - 3) for v in c.values())))
+    found._model = None
+    model = found._current()
+    assert len(np.unique(model.candidates)) == len(model.candidates) > 60
+    free = found._free(model)
+    first = free[free < 60]  # what was drawn: the best of it has its neighbours here
+    gain, chance = model.improvement(found.results, [], first)
+    near = found.pool.neighbours(int(model.candidates[first[np.argmax(gain * chance)]]))
+    assert np.isin(near[~found._seen[near]], model.candidates).all()
+
+
 # -- numbers at even distances
 
 

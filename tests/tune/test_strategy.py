@@ -603,6 +603,36 @@ def test_points_under_way_shrink_the_deviation_and_leave_the_mean() -> None:
     assert p.condition(y).std == pytest.approx(before.std, abs=1e-7)
 
 
+def test_candidates_added_later_are_like_those_of_the_start() -> None:
+    rng = np.random.default_rng(0)
+    x, y, pool = rng.random((9, 3)), rng.standard_normal(9), rng.random((40, 3))
+    kernel, noise = Hyperparameters(3).fit(x, (y - y.mean()) / y.std())
+    whole, grown, early = (Posterior(some, kernel, noise, capacity=2) for some in (pool, pool[:25], pool[:25]))
+    early.consider(pool[25:])
+    for posterior in (whole, grown, early):
+        posterior.add(x[:6])
+    grown.consider(pool[25:])
+    for posterior in (whole, grown, early):
+        posterior.add(x[6:])
+        found, wanted = posterior.condition(y), whole.condition(y)
+        assert found.mean == pytest.approx(wanted.mean, abs=1e-9) and found.std == pytest.approx(wanted.std, abs=1e-9)
+
+
+def test_a_model_considers_more_rows() -> None:
+    pool = Pool.of(space())
+    every = np.arange(len(pool))
+    results = {row: None if row % 7 == 0 else 1.0 + row % 5 for row in range(0, 40, 2)}
+    at = Points(pool)
+    size = at([0]).shape[1]
+    whole, grown = (Model(pool, at, some, Hyper(size), results, np.sqrt) for some in (every, every[:30]))
+    grown.chances(results, every[:3])
+    grown.consider(every[30:])
+    assert grown.candidates.tolist() == every.tolist()
+    for found, wanted in zip(grown.improvement(results, [], every), whole.improvement(results, [], every), strict=True):
+        assert found == pytest.approx(wanted, abs=1e-9)
+    assert grown.chances(results, every) == pytest.approx(whole.chances(results, every))
+
+
 def test_points_have_the_features_behind_the_knobs() -> None:
     pool = Pool.of(Space(x=[1, 2, 4]))
     points = Points(pool, lambda c: [c["x"] * 10])
