@@ -411,8 +411,8 @@ class _Claims:
         return tuple(parts)
 
     def _surer(self, first: Part, others: Iterator[Part]) -> Part:
-        """``first``, or that of ``others`` with the least counted seconds, if clearly less, where the counts of its
-        loops contradict the model of ``first``.
+        """``first``, or the first of ``others`` that is counted clearly faster, where the counts of its loops contradict
+        the model of ``first``.
 
         For maps and reductions on CPUs; scans and operands that are packed ahead of time are not counted well.
         """
@@ -423,9 +423,8 @@ class _Claims:
         launched = counts.kernels == 1 and 2 * counts.launch_s > counts.seconds
         if launched or counts.seconds < CLEARLY * model(first.space.default):
             return first
-        alike = (p for p in others if p.names == first.names)
-        best = min(alike, key=lambda p: self.counts(p).seconds, default=first)
-        return best if CLEARLY * self.counts(best).seconds < counts.seconds else first
+        faster = (p for p in others if CLEARLY * self.counts(p).seconds < counts.seconds)
+        return next((p for p in faster if p.names == first.names), first)
 
     def offered(
         self, rules: Sequence[Rule], anchor: Nest, parts: Sequence[Part],
