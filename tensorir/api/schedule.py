@@ -26,7 +26,7 @@ from tensorir.ir.dims import dims_in
 from tensorir.ir.extents import line, value
 from tensorir.ir.structure import identical
 from tensorir.ir.text import said
-from tensorir.ir.tree import Buffer, Expr, Var
+from tensorir.ir.tree import Buffer, Expr, Program, Var
 from tensorir.lower.lowered import lowered
 from tensorir.lower.room import may_be_full
 from tensorir.runtime.compile_limit import compile_limit
@@ -39,6 +39,8 @@ from tensorir.target import Target
 
 SHARED_MEMORY_STEPS = ("stage_in", "stage_out", "set_scope", "compute_at", "reverse_compute_at", "pipeline")
 """Primitives that may increase shared memory; after each the target's limit is checked."""
+MOST_NOTED = 24
+"""Stages of a schedule, at most, that is lowered for its repr."""
 MOST_TRIED = 4096
 """Values of a dim, from its lower bound on, that are tried to find two with the same shape, for a message."""
 
@@ -80,7 +82,21 @@ class Schedule(Exportable, BaseSchedule):
         """Modelled seconds on the target's machine, the limit that binds, and notes on what stays idle; nothing is
         measured. Raises LoweringError and CompileError if the schedule cannot be lowered.
         """
-        return expected_of(self)
+        known: tuple[Program, Expected] | None = self.__dict__.get("_expected")
+        if known is None or known[0] is not self.program:
+            self._expected = known = self.program, expected_of(self)
+        return known[1]
+
+    def _noted(self) -> str:
+        """The facts of ``expected``, if it takes milliseconds to know them: of automatic schedules of few stages."""
+        made = self.edited is None and any(step.why for step in self._steps)
+        if not made or len(self.index.stages) > MOST_NOTED:
+            return ""
+        try:
+            facts = self.expected.facts
+        except Exception:  # a repr raises nothing
+            return ""
+        return f"; noted in s.expected: {', '.join(facts)}" if facts else ""
 
     def source(self, target: object = None) -> str:
         """The emitted text, or that of ``with_source`` in the schedule's own language.

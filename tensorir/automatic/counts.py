@@ -7,6 +7,7 @@ kernel accesses, and launches; compiler optimizations are not modelled.
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from tensorir.arith.access import first_step
 from tensorir.arith.point import NotExactError, evaluate
 from tensorir.automatic.facts import Nest, bytes_of
 from tensorir.errors.shown import Shown
+from tensorir.ir.build import as_int
 from tensorir.ir.dims import most
 from tensorir.ir.dtypes import DTYPES, is_float
 from tensorir.ir.node import Node
@@ -52,6 +54,8 @@ EXTREME_OPS = 3.0
 """Simple operations that a minimum or maximum costs, with its propagation of NaN."""
 DIVIDE = 7.0
 """Cycles of a division of one full vector."""
+QUOTIENT_OPS = 5.0
+"""Simple operations of a quotient or remainder by a constant that is no power of two: a product, shifts, a choice."""
 ISSUE = 2.5
 """Vectors of simple operations, loads or stores issued per cycle; ``Machine.clock`` understates the clock."""
 LINE = 64.0
@@ -145,18 +149,22 @@ def counted(kernels: Sequence[KernelCounts], machine: Machine) -> Counts:
     )
 
 
-def kernels_of(program: Program, target: Target) -> list[KernelCounts]:
-    """Counts of each kernel of a scheduled program, in launch order."""
+def kernels_of(program: Program, target: Target, scalar: Mapping[str, float] | None = None) -> list[KernelCounts]:
+    """Counts of each kernel of a scheduled program, in launch order.
+
+    scalar: fraction of the iterations of each vector loop, by its name, that lowering runs one by one; 0 for others.
+            Without it, a guess from the stage
+    """
     scoped = resolve_scopes(program, target)
     touched = {b for s in find(scoped.body, Stage) for b in _arrays(s)}
     rate, index = machine_of(target).rate(sum(map(bytes_of, touched))), Index(scoped)
-    return [_kernel(index, root, target, rate) for root in statements(scoped.body)]
+    return [_kernel(index, root, target, rate, scalar) for root in statements(scoped.body)]
 
 
-def _kernel(index: Index, root: Stmt, target: Target, rate: float) -> KernelCounts:
+def _kernel(index: Index, root: Stmt, target: Target, rate: float, scalar: Mapping[str, float] | None) -> KernelCounts:
     stages = find(root, Stage)
     near = _near(index, stages)
-    each = sorted((Counted(index, s, target, near) for s in stages), key=lambda c: -c.cycles)
+    each = sorted((Counted(index, s, target, near, scalar) for s in stages), key=lambda c: -c.cycles)
     nbytes, moved = dict[Buffer, float](), dict[Buffer, float]()
     for c in each:
         for b, read, more in c.touched():
@@ -262,17 +270,32 @@ def _arrays(s: Stage) -> dict[Buffer, None]:
 
 
 class Counted:
-    """Cost-model counts of one stage in its enclosing loops."""
+    """Cost-model counts of one stage in its enclosing loops.
 
-    def __init__(self, index: Index, stage: Stage, target: Target, near: Mapping[Buffer, Near]) -> None:
+    lanes:  its vector loop;  scalar: fraction of its iterations that run one by one
+    """
+
+    def __init__(
+        self, index: Index, stage: Stage, target: Target, near: Mapping[Buffer, Near],
+        scalar: Mapping[str, float] | None = None,
+    ) -> None:  # fmt: skip
         self.stage, self.target, self.machine, self.near = stage, target, machine_of(target), near
         self.loops = index.above(stage)
         drive = {v for bind in stage.binds for v in find(bind, Var)}
         self.lanes = next((x for x in self.loops if x.kind is Kind.VECTOR and x.var in drive), None)
-        guarded = self.lanes is not None and any(uses(g, {self.lanes.var}) for g in stage.guards)
-        if guarded and has(stage.body, Call, Select):
-            self.lanes = None  # one side of a choice may not be computed where the other is chosen: no vectors
-        self.wide = _extent(self.lanes) if self.lanes else 1
+        self.scalar = 0.0
+        if self.lanes is not None:
+            self.scalar = self._guessed(self.lanes) if scalar is None else scalar.get(self.lanes.var.name, 0.0)
+
+    def _guessed(self, lanes: Loop) -> float:
+        """1 if one side of a choice may not be computed where the other is chosen, which has no vectors; else 0."""
+        guarded = any(uses(g, {lanes.var}) for g in self.stage.guards)
+        return 1.0 if guarded and has(self.stage.body, Call, Select) else 0.0
+
+    @property
+    def wide(self) -> int:
+        """Lanes of the vector loop; 1 without one."""
+        return _extent(self.lanes) if self.lanes else 1
 
     @property
     def once(self) -> bool:
@@ -313,18 +336,38 @@ class Counted:
     @cached_property
     def busy(self) -> float:
         """Cycles of all operations and accesses, over all iterations."""
+        return self.in_vectors + self.scalar * self.slower if self.scalar else self.in_vectors
+
+    @cached_property
+    def in_vectors(self) -> float:
+        """``busy`` if all iterations of the vector loop ran in vectors."""
+        return self._computed() + self._moved()
+
+    @cached_property
+    def slower(self) -> float:
+        """Additional cycles if no iteration of the vector loop ran in vectors; GPUs have vectors of accesses alone."""
+        one = copy.copy(self)
+        one.lanes = None
+        computed = one._computed() - self._computed() if self.target.kind == "cpu" else 0.0
+        return max(0.0, computed + one._moved() - self._moved())
+
+    def _moved(self) -> float:
+        """Cycles of all accesses, over all iterations."""
+        return sum(self._reached(b, at) for b, at in _accesses(self.stage.body))
+
+    def _computed(self) -> float:
+        """Cycles of all operations, over all iterations."""
         body = self.stage.body
         added = {x for u in find(body, Update) for x in u.values if _fuses(x, u)}
         crowded = len({n.fn for n in find(body, Call) if n.fn in CALL}) > 1 and not has(body, Select)
         lane = next((it.var for it, x in zip(self.stage.iters, self.stage.binds, strict=True)
                      if self.lanes and uses(x, {self.lanes.var})), None)  # fmt: skip
-        busy = sum(
+        computed = sum(
             self._of(n) * share * (CALL_SLOWDOWN if crowded and isinstance(n, Call) else 1.0)
             for n, share in arithmetic(body, lane)
             if n not in added
         )
-        busy += sum(self._reached(b, at) for b, at in _accesses(body))
-        return busy + sum(self._combined(u) for u in find(body, Update))
+        return computed + sum(self._combined(u) for u in find(body, Update))
 
     def _combined(self, u: Update) -> float:
         """Cycles of the combiner of an update: old value, new value -> combined value."""
@@ -340,9 +383,14 @@ class Counted:
         each = self.vectors(max(8, DTYPES[n.dtype].bits), times, self.wide if self.lanes in moving else 1)
         if isinstance(n, Call):
             return each * CALL.get(n.fn, OTHER_CYCLES)
-        if isinstance(n, Binary) and n.op in ("/", "//", "%") and not (n.op != "/" and isinstance(n.b, Const)):
-            return each * DIVIDE
-        return each * (EXTREME_OPS if isinstance(n, Binary) and n.op in ("max", "min") else 1.0) / ISSUE
+        operations = 1.0
+        if isinstance(n, Binary) and n.op in ("/", "//", "%"):
+            if n.op == "/" or not isinstance(n.b, Const):
+                return each * DIVIDE
+            operations = QUOTIENT_OPS if as_int(n.b) & (as_int(n.b) - 1) else 1.0
+        elif isinstance(n, Binary) and n.op in ("max", "min"):
+            operations = EXTREME_OPS
+        return each * operations / ISSUE
 
     def _reached(self, b: Buffer, index: Sequence[Expr]) -> float:
         """Cycles of one load or store of ``b[index]``, over all iterations; 0 for an element held in a register."""

@@ -251,10 +251,10 @@ def fusions_of(outputs: Sequence[Tensor], target: Target, make: Callable[[Sequen
     """
     outputs = as_outputs(outputs)
     whole = BaseSchedule(outputs, target)
-    return Fusions([_fusion(whole, pair, make) for pair in pairs_of(Graph(whole.program))], target)
+    return Fusions([fusion_of(whole, pair, make) for pair in pairs_of(Graph(whole.program))], target)
 
 
-def _fusion(whole: BaseSchedule, pair: Pair, make: Callable[[Sequence[Tensor], Target], S]) -> Fusion[S]:
+def fusion_of(whole: BaseSchedule, pair: Pair, make: Callable[[Sequence[Tensor], Target], S]) -> Fusion[S]:
     """Fusion advice for one pair. Each way is scheduled in the whole graph to prove it legal, and on the pair alone to
     count its kernels.
     """
@@ -419,7 +419,8 @@ def ways(s: BaseSchedule, pair: Pair) -> Iterator[Way]:
                 yield Way(name, why, parts=_joint(pair, name))
             if points := slices(first, second):
                 yield Way("reverse_compute_inline", why, _stored(pair, points))
-        yield Way("compute_at", why, parts=_near(pair))
+        if second.axes:
+            yield Way("compute_at", why, parts=_near(pair))
     yield Way("fuse_with", why, parts=_together(pair))
 
 

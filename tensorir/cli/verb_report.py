@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tensorir.api.load import regenerate
+from tensorir.api.schedule import Schedule
 from tensorir.api.workload import Workload
 from tensorir.cli import common
 from tensorir.cli.common import Stop, clean, put, put_json, say, usage
@@ -282,14 +283,20 @@ def _source(t: Tuned, work: Workload | None, room: _Room) -> str:
         why = "this version does not know its target" if target is None else why
         said = dim(f"The best configuration's source is not shown: {why}.")
         return f"<p>{said}</p>"
+    noted = f"<p>{_modelled(made.schedule)}</p>\n" if made.schedule is not None else ""
     text = made.source.text
     lines = f"Source of the best, {len(text.splitlines())} lines"
     if len(text) > room.sources:
         again = room.again("show", t.best.record.id)
-        return f"<p>{dim(joined([lines, ': left out of a page this long; ', again], ''))}</p>"
+        return f"{noted}<p>{dim(joined([lines, ': left out of a page this long; ', again], ''))}</p>"
     shown = source(text) if 3 * len(text) <= room.sources else html(text)
     room.sources -= len(shown)
-    return str(fold(lines, pre(shown)))
+    return f"{noted}{fold(lines, pre(shown))}"
+
+
+def _modelled(s: Schedule) -> Html:
+    """Modelled time of the best configuration, with what stays idle and the step against it."""
+    return joined([s.expected.brief, *map(code, s.expected.notes)], "; ")
 
 
 # The head of a report: how good the best kernels are, next to libraries, defaults and measured peaks.

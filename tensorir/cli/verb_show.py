@@ -57,9 +57,10 @@ def run(op: str, shape: tuple[str, ...], as_json: bool, **given: Any) -> int:
         "resources": resources,
         "sass_opcodes": opcodes,
     }
+    if as_json or not given["parts"] or "why" in given["parts"]:
+        document["expected"] = str(s.expected)
     if "why" in given["parts"]:
         document |= {"others": _others(work, chosen), "refused": _refused(work, chosen, s)}
-        document["expected"] = str(s.expected)
     table = fusions(work.outputs, chosen.target) if "fusions" in given["parts"] else None
     if table is not None:
         document["fusions"] = [r.json() for r in table]
@@ -138,7 +139,8 @@ def _put(s: Schedule, document: dict[str, Any], parts: tuple[str, ...], resource
     only = list(dict.fromkeys(parts)) or [*(["resources"] if resources else []), *(["sass"] if sass else [])]
     resources = {k: v for k, v in (resources or {}).items() if k != "kernels"}
     about = "\n".join(f"{k:13} {plainly(v)}" for k, v in resources.items())
-    head = f"{document['workload']}\n{document['template']}: {config_text(document['config'])}\n{document['target']}"
+    config = f"{document['template']}: {config_text(document['config'])}"
+    head = "\n".join((document["workload"], config, document["target"], document.get("expected", "")))
     shown = {
         "head": head,
         "tree": str(s),

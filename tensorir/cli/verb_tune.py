@@ -25,7 +25,7 @@ from tensorir.cli.common import Stop, put, put_code, put_json, say, usage, words
 from tensorir.cli.options import split
 from tensorir.cli.parse import weighted
 from tensorir.cli.tables import config_text, outcome_text, set_text
-from tensorir.errors import DeviceError
+from tensorir.errors import DeviceError, TensorIRError
 from tensorir.runtime.device import open_device
 from tensorir.runtime.host import target_here
 from tensorir.target import Target
@@ -64,8 +64,20 @@ def run(
     if as_json:
         put_json(outcome.json())
     else:
-        put(outcome_text(outcome))
+        put("\n".join([outcome_text(outcome), *(f"{'note':9} {note}" for note in _notes(works[0], outcome))]))
     return _code([outcome], lambda _, trial: repro_command(works[0], trial, given["log"], device))
+
+
+def _notes(work: Workload, outcome: TuneOutcome) -> tuple[str, ...]:
+    """Notes on what stays idle in the best kernel, or () without one."""
+    best = outcome.best
+    if best is None:
+        return ()
+    try:
+        target = Target.parse(str(outcome.identity.device["target"]))
+        return work.schedule(best.config, template=best.template, target=target).expected.notes
+    except TensorIRError:  # its template is not here
+        return ()
 
 
 def _make(folder: str) -> None:
@@ -183,7 +195,7 @@ def _dry(works: list[Workload], device: str | None, spec: RunSpec, as_json: bool
             begins = f"begins with {name}: {config_text(space.default)}"
             counts = f"{total['configs']} configurations, {total['legal']} legal"
             counts += "" if reused is None else f"; {reused} results of the log would be reused"
-            put("\n".join([f"{work.title}: {counts}", *told, begins]))
+            put("\n".join([f"{work.title}: {counts}", *told, begins, str(s.expected)]))
             put(f"\n{s}\n")
             put_code(s.source())
     if as_json:

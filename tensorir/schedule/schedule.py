@@ -198,7 +198,13 @@ class BaseSchedule(AxisMethods[StageRef], History[StageRef]):
         made = ", ".join(f"{t.name}: {t.dtype}[{', '.join(map(str, t.shape))}]" for t in self.outputs)
         last = f", the last {self._steps[-1]}" if self._steps else ""
         count = f"{len(self._steps)} step{'s' * (len(self._steps) != 1)}"
-        return few_lines(f"<Schedule of {made} for {self.target}: {count}{last}; print(s) shows the loop tree>")
+        return few_lines(
+            f"<Schedule of {made} for {self.target}: {count}{last}; print(s) shows the loop tree{self._noted()}>"
+        )
+
+    def _noted(self) -> str:
+        """Text on what stays idle, for the end of the repr."""
+        return ""
 
     def __getitem__(self, stage: Any) -> StageRef:
         return self._handle(self._stage(stage).name)

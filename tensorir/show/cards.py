@@ -144,7 +144,9 @@ def _(x: BaseSchedule) -> Html:
         "last step": code(words(str(steps[-1]))) if steps else None,
         "stages": f"{len(x.index.stages)} in {len(x.index.loops)} loops",
     }
-    if isinstance(x, Schedule) and x.edited is not None:
+    if isinstance(x, Schedule) and x.edited is None:
+        rows["expected"] = _expected(x)
+    elif isinstance(x, Schedule):
         rows["text"] = "edited by hand: the tree below is not what runs"
     made = code(", ".join(_typed(t.name, t.dtype, t.shape) for t in x.outputs))
     folds = [fold(f"{len(steps)} step{'s' * (len(steps) != 1)}", _steps(steps))]
@@ -152,6 +154,14 @@ def _(x: BaseSchedule) -> Html:
         others = [name for name in ("opencl", "cuda") if name != x.target.language]
         folds += [fold(f"{name} source", _source_or_why(x, name)) for name in (x.target.language, *others)]
     return card("Schedule", made, table(rows), schedule_tree(x), *folds)
+
+
+def _expected(s: Schedule) -> Html | None:
+    """Modelled time and what stays idle; None for a schedule that cannot be lowered yet, which has no time."""
+    try:
+        return joined([html(s.expected.brief.removeprefix("expected ")), *map(code, s.expected.facts)])
+    except TensorIRError:
+        return None
 
 
 def _source_or_why(s: Schedule, language: str) -> Html:

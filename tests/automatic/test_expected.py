@@ -1,6 +1,7 @@
 """What a schedule says of its own time."""
 
 import math
+import re
 
 import pytest
 
@@ -34,16 +35,82 @@ def test_the_limit_that_binds(made, limit):
 X = placeholder(4096, 4096, name="X")
 
 
-def test_a_schedule_without_steps_says_what_is_idle_and_which_step_would_help():
-    s = tir.Schedule(product(256, 256, 256), TARGET)
+def taken(s, note):
+    """A schedule after the step that a note names."""
+    step, other = note.rpartition("; ")[2] if "rfactor" not in note else note.partition("; ")[2], s.fork()
+    step, _, old = step.partition(" in place of ")
+    if old:
+        at = [str(x) for x in s.trace].index(old)
+        later, other = s.trace[at + 1 :], s.at(at)
+        exec("\n".join([step, *map(str, later)]), {"s": other})
+    elif step.startswith("tir.fusions"):
+        first, second = re.match(r"tir.fusions\(outputs\) has (\S+) and (\S+) in one kernel", step).groups()
+        rows = tir.fusions(s.definition, s.target)
+        other = next(r for r in rows if (r.first, r.second) == (first, second)).schedule()
+    else:
+        exec(step, {"s": other})
+    return other
+
+
+def rows_sum(shape, name="y"):
+    x, k = placeholder(*shape), tir.reduce_axis(shape[1], name="k")
+    return tir.compute(shape[:1], lambda i: tir.sum(x[i, k], axis=k), name=name)
+
+
+def columns_of(sums):
+    """Guarded vectors of 1000 columns, whose condition differs from lane to lane."""
+    x = placeholder(16, 1000)
+    s = tir.Schedule(tir.compute((16, 1000), lambda i, j: tir.exp(tir.exp(x[i, j])), name="y"), sums)
+    s.vectorize(s.split("y.j", [None, 16])[1])
+    return s
+
+
+def chain_of_two():
+    x = placeholder(64, 64)
+    z = tir.compute((64, 64), lambda i, j: x[i, j] * 2.0, name="z")
+    return tir.compute((64, 64), lambda i, j: z[i, j] + 1.0, name="y")
+
+
+def counted_and_added():
+    """A map and a scan of it, which the automatic schedule leaves two kernels."""
+    x = tir.placeholder((7,), "int32", name="x")
+    z = tir.compute((7,), lambda i: tir.cast(x[i], "float32"), name="z")
+    return tir.scan(z, name="y")
+
+
+def reopened():
+    """A schedule of two kernels for one block each, on one core."""
+    return tir.Schedule(chain_of_two(), ONE)
+
+
+ONE = TARGET.replace("units=16", "units=1")
+
+
+@pytest.mark.parametrize(("made", "fact", "step"), [
+    (lambda: tir.Schedule(product(256, 256, 256), TARGET), "c: 1 block for 16 cores", "s.share_out('c.i')"),
+    (lambda: tir.Schedule(product(64, 256, 64), ONE), "c: computed cell by cell",
+     "s.register_tile('c.j', sizes=[16], lanes=16)"),
+    (lambda: tir.Schedule(product(256, 256, 256), "cuda"), "c: 1 block for 108 cores", "s.share_out('c.i')"),
+    (lambda: tir.Schedule(rows_sum((1, 1 << 20)), TARGET), "y: 1 block for 16 cores",
+     "s.split('y.k', [16, None]); s.rfactor('y', 'y.k.0'); s.share_out('y.k.0')"),
+    (lambda: columns_of(ONE), "y: loop y.j.1 is not in vectors: its condition differs from lane to lane",
+     "s.split('y.j', [None, 16], tail='shift') in place of s.split('y.j', [None, 16])"),
+    (reopened, "2 kernels with", "s.compute_inline('z')"),
+    (lambda: tir.auto_schedule(counted_and_added(), TARGET), "2 kernels with",
+     "tir.fusions(outputs) has z and y in one kernel, by fuse_with"),
+    (lambda: tir.auto_schedule(counted_and_added(), "cuda -arch=sm_90a"), "2 kernels with",
+     "tir.fusions(outputs) has z and y in one kernel, by fuse_with"),
+], ids=["blocks", "vectors", "gpu", "parts", "tail", "inline", "fused", "fused-gpu"])  # fmt: skip
+def test_the_step_that_a_note_names_can_be_taken_and_ends_it(made, fact, step):
+    s = made()
     e = s.expected
-    assert e.limit == "idle cores"
-    assert e.notes == (
-        "c: 1 block for 16 cores; s.share_out more of its axes, or s.rfactor a long sum",
-        "c: computed cell by cell; s.vectorize one of its axes",
-    )
-    s.share_out("c.i")
-    assert "block" not in " ".join(s.expected.notes) and s.expected.seconds < e.seconds / 8
+    assert len(e.notes) == len(e.facts)
+    note = next(n for n in e.notes if n.startswith(fact))
+    assert note.endswith(f"; {step}"), note
+    other = taken(s, note)
+    assert other.expected.seconds < e.seconds
+    assert not [n for n in other.expected.facts if n.startswith(fact)]
+    assert other.check()
 
 
 def test_sums_that_wait_for_each_other():
@@ -54,9 +121,19 @@ def test_sums_that_wait_for_each_other():
 
 
 def test_loops_that_stayed_scalar_have_their_reason():
-    x = placeholder(1 << 20, dtype="int64")
-    (note,) = tir.auto_schedule(tir.compute((1 << 20,), lambda i: x[i] // 3, name="y"), TARGET).expected.notes
-    assert note.startswith("y_kernel: loop y.") and "not in vectors: integers are divided one by one" in note
+    x = placeholder(1 << 16, dtype="int64")
+    s = tir.auto_schedule(tir.compute((1 << 16,), lambda i: x[i] // 3 + x[i] // 5 + x[i] // 7, name="y"), ONE)
+    (note,) = s.expected.notes
+    assert note.startswith("y: loop y.") and "not in vectors: integers are divided one by one" in note
+    few = tir.auto_schedule(tir.compute((1 << 6,), lambda i: x[i] // 3, name="y"), ONE)
+    assert "not in vectors" in few.source() and few.expected.notes == (), "the call takes longer"
+
+
+def test_a_loop_that_is_scalar_at_its_end_alone_is_not_noted():
+    x = placeholder(1, 16 * 1000 + 1)
+    k = tir.reduce_axis(16 * 1000 + 1, name="k")
+    s = tir.auto_schedule(tir.compute((1,), lambda i: tir.max(tir.exp(x[i, k]), axis=k), name="y"), ONE)
+    assert "not in vectors" in s.source() and not [n for n in s.expected.facts if "vectors" in n]
 
 
 def test_many_launches_are_named():
@@ -65,7 +142,8 @@ def test_many_launches_are_named():
     for n in range(4):
         x = tir.compute((4, 4), lambda i, j, x=x, n=n: tir.sum(x[i, k[n]] * x[k[n], j], axis=k[n]), name=f"p{n}")
     e = tir.auto_schedule(x, TARGET).expected
-    assert e.limit == "launch" and e.kernels > 1 and "tir.fusions" in e.notes[-1]
+    assert e.limit == "launch" and e.kernels > 1 and f"{e.kernels} kernels with" in e.notes[0]
+    assert "tir.fusions" in e.notes[0]
 
 
 def test_a_gpu_and_symbolic_extents_have_a_time_too():
@@ -94,3 +172,28 @@ def test_a_cell_that_data_choose():
 def test_a_gpu_multiplies_in_many_threads():
     e = tir.ops.matmul(m=2048, n=2048, k=2048).schedule(target="cuda -arch=sm_80").expected
     assert 0.2e-3 < e.seconds < 5e-3, "19.5 TFLOP/s at most"
+
+
+def test_the_repr_of_an_automatic_schedule_has_its_facts():
+    s = tir.auto_schedule(counted_and_added(), TARGET)
+    assert "noted in s.expected: 2 kernels with" in " ".join(repr(s).split())
+    assert "s.expected" not in repr(tir.Schedule(product(64, 64, 64), TARGET)), "the user is at it"
+    assert "s.expected" not in repr(tir.auto_schedule(product(512, 512, 512), TARGET)), "nothing is idle"
+    assert "2 kernels with" in s._repr_html_()
+
+
+def test_a_repr_raises_nothing_where_a_schedule_cannot_be_lowered():
+    s = tir.auto_schedule(counted_and_added(), TARGET)
+    with s.because("a rule"):
+        s.set_scope("z", "register")
+    with pytest.raises(tir.LoweringError):
+        s.expected  # noqa: B018
+    assert repr(s).startswith("<Schedule of y") and "s.expected" not in repr(s)
+    assert "expected" not in s._repr_html_()
+
+
+def test_notes_are_of_the_schedule_that_was_asked():
+    s = tir.Schedule(product(256, 256, 256), TARGET)
+    e = s.expected
+    s.share_out("c.i")
+    assert e.notes[0] == "c: 1 block for 16 cores; s.share_out('c.i')" and s.expected.notes[0] != e.notes[0]
