@@ -240,8 +240,8 @@ def _shares(s: BaseSchedule, c: Counted, cores: int) -> Iterator[Change]:
 def _split_sum(s: BaseSchedule, name: str, loop: Loop, parts: int, to: str) -> None:
     """Share out parts of a sum, which a second kernel adds up."""
     part = loop.var.name if most(loop.extent) < 2 * parts else s.split(loop.var.name, [parts, None])[0]
-    s.rfactor(name, part)
-    s.share_out(part, to=to)
+    rf, own = s.rfactor(name, part), part.partition(".")[2]
+    s.share_out(next(x for x in s.loops(rf) if x.endswith(f".{own}")), to=to)
 
 
 # --- chains of kernels
