@@ -56,7 +56,7 @@ class AcrossPart(RowsPart):
         return self.anchor.size(self.anchor.spatial[-1:])
 
     @cached_property
-    def alone(self) -> bool:
+    def splits(self) -> bool:
         """True if the chain is a single reduction, whose terms may be split over blocks."""
         return self.anchor.kind == "reduce" and not self.chain.stages
 
@@ -101,7 +101,7 @@ class RowLanesPart(AcrossPart):
         some = (1024, 4096, 256, 64, 16, *([every] if every < 4096 and self.width % 16 else []))
         columns = [n for n in dict.fromkeys(some) if n < 2 * self.width and n * self._kept <= CACHE] or [16]
         terms = self.anchor.size(self.anchor.reduced[:1])
-        pieces = [n for n in (16, 8, 32) if self.alone and self.rows * 8 <= terms * self.width and n * 8 <= terms]
+        pieces = [n for n in (16, 8, 32) if self.splits and self.rows * 8 <= terms * self.width and n * 8 <= terms]
         return {"columns": columns, "pieces": [1, *pieces]}
 
     def where(self) -> Mapping[str, Callable[[Config], bool]]:
@@ -180,7 +180,7 @@ class WarpsPart(AcrossPart):
 
     def knobs(self) -> Mapping[str, Sequence[object]]:
         columns = [n for n in (32, 64, 128) if self._fits(n, 2)] or [16, 8]
-        pieces = [n for n in (2, 4, 8, 16, 32, 64, 128, 256) if self.alone and n * PIECE <= self.terms]
+        pieces = [n for n in (2, 4, 8, 16, 32, 64, 128, 256) if self.splits and n * PIECE <= self.terms]
         return {"columns": columns, "share": [8, 16, 4, 2], "pieces": [1, *pieces]}
 
     @property
