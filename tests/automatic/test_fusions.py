@@ -266,6 +266,17 @@ def test_scatters_scans_and_dims_have_rows(target):
             assert r.schedule(way).check(), (r, way)
 
 
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_number_made_of_a_sum_has_a_row(target):
+    x, k = placeholder(64), tir.reduce_axis(64, name="k")
+    mean = tir.compute((), lambda: tir.sum(x[k], axis=k) / 64, name="mean")
+    table = tir.fusions(tir.compute((), lambda: mean[()] * 2.0, name="twice"), target)
+    assert table and not any("compute_at" in r.ways for r in table if r.second == "twice")
+    for r in table:
+        for way in r.ways:
+            assert r.schedule(way).check(), (r, way)
+
+
 def test_parts_that_another_one_was_taken_for_are_told(capsys, tmp_path):
     X = placeholder(18, 67)
     r = row(tir.fusions(tir.nn.layer_norm(X, (67,)), TARGETS[1]), "layer_norm_sum", "layer_norm_squares")

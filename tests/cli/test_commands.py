@@ -477,6 +477,27 @@ def test_the_list_imports_no_schedules():
     )
 
 
+IDLE = """
+import tensorir as tir
+
+def op():
+    x, r = tir.placeholder((4096, 64), name="x"), tir.placeholder((4096,), "int32", name="r")
+    return tir.scatter((1000, 64), (4096, 64), lambda i, j: (r[i], j), lambda i, j: x[i, j], name="y")
+"""
+
+
+def test_what_stays_idle_is_said_wherever_a_schedule_is_made(cli, tmp_path):
+    (tmp_path / "idle.py").write_text(IDLE)
+    note = "y: 1 block for 16 cores; s.share_out('y.j.0')"
+    target = ("--target", "opencl -registers=32 -vector_bytes=64 -units=16")
+    head = cli("show", "idle.py:op", *target)[1].split("\n\n")[0]
+    assert "bound by idle cores (modelled, not measured)" in head and note in head
+    assert note in json.loads(cli("show", "idle.py:op", *target, "--json")[1])["expected"]
+    assert f"#   {note}" in cli("show", "idle.py:op", *target, "--why-schedule")[1]
+    gpu = cli("tune", "idle.py:op", "--dry-run", "--device", "cuda -arch=sm_80")[1]
+    assert "y: 1 block for 108 cores; " in gpu.split("\n\n")[0]
+
+
 def test_show_says_why_a_schedule_was_made(cli):
     """Rule and reason of each step, as text that a fresh schedule of the declaration takes."""
     Path("mine.py").write_text(

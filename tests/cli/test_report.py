@@ -417,6 +417,7 @@ def test_the_source_of_the_best_is_shown(cli, tmp_path):
     keep(tmp_path / "logs", me.record("trial", template, config, fine(1e-5, source_sha256=s.emitted().sha256)))
     page = html.unescape(re.sub(r"</?span[^>]*>", "", made(cli, tmp_path)))
     assert s.emitted().text in page
+    assert s.expected.brief in page and all(note in page for note in s.expected.notes)
 
 
 def test_a_folder_whose_name_is_no_text(cli, tmp_path):
