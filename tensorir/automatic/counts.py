@@ -17,7 +17,7 @@ from tensorir.arith.access import first_step
 from tensorir.arith.point import NotExactError, evaluate
 from tensorir.automatic.facts import Nest, bytes_of
 from tensorir.errors.shown import Shown
-from tensorir.ir.build import as_int
+from tensorir.ir.build import as_int, binary
 from tensorir.ir.dims import most
 from tensorir.ir.dtypes import DTYPES, is_float
 from tensorir.ir.node import Node
@@ -64,6 +64,8 @@ PENDING = 4096
 """Bytes of the store buffer. A load that spans two pending stores waits until both are written."""
 LATE_READ_CYCLES = 8.0
 """Cycles of a load that waits for two pending stores."""
+VECTOR_OPS = {0: 1.0, 1: 1.0, -1: 2.0, 2: 3.0}
+"""Operations that load a vector of elements at a distance, by that distance: loads, and shuffles of what they have."""
 CALL_SLOWDOWN = 1.1
 """Slowdown of math functions when a stage calls several: all need registers."""
 FIRST_CACHE_BYTES = 32768
@@ -235,6 +237,18 @@ def _accesses(body: Node) -> Iterator[tuple[Buffer, Sequence[Expr]]]:
             yield b, u.index
 
 
+def _stored(b: Buffer, shape: Sequence[int], places: Sequence[Expr]) -> tuple[Sequence[int], Sequence[Expr]]:
+    """(extents, indices) of an array of some shape in the order of its layout; without what the layout folds."""
+    if b.layout is None or b.layout.lanes:
+        return shape, places
+    extents, order = list[int](), list[Expr]()
+    for d, divisor, extent in b.layout.pieces:
+        index = binary("//", places[d], divisor) if divisor > 1 else places[d]
+        order.append(binary("%", index, extent) if extent else index)
+        extents.append(extent or -(-shape[d] // divisor))
+    return extents, order
+
+
 def _between(moving: Sequence[Loop], steps: Mapping[Var, int | None], size: int) -> tuple[int, int]:
     """(lines, pitch): cache lines read until the same line is read again, and bytes between them; (0, 0) if the next
     read of a line follows at once, or never comes.
@@ -373,7 +387,12 @@ class Counted:
         """Cycles of the combiner of an update: old value, new value -> combined value."""
         inside = [n for r in u.combiner.result for n in find(r, Binary)]
         operations = sum(EXTREME_OPS if n.op in ("max", "min") else 1.0 for n in inside)
+        operations *= 1.0 + 2.0 * math.log2(self.wide) if self._in_lanes(u) else 1.0  # and as many shuffles
         return operations * max(self.vectors(DTYPES[b.dtype].bits, self.times, self.wide) for b in u.buffers) / ISSUE
+
+    def _in_lanes(self, u: Update) -> bool:
+        """True if the lanes of a vector are combined with each other, as those of a scan are."""
+        return self.lanes is not None and not any(uses(in_loops(i, self.stage), {self.lanes.var}) for i in u.index)
 
     def _of(self, n: Expr) -> float:
         """Cycles of one operation of the body, over all iterations."""
@@ -400,20 +419,21 @@ class Counted:
         if not moving or (near and near.named(moving)):
             return 0.0
         size = max(1, DTYPES[b.dtype].bits // 8)
-        shape = near.shape if near else [most(n) for n in b.shape]
-        steps = {x.var: first_step(shape, places, x.var) for x in moving}
-        together = self.lanes is not None and steps.get(self.lanes.var) == 1
-        if together:
+        shape, stored = _stored(b, near.shape if near else [most(n) for n in b.shape], places)
+        steps = {x.var: first_step(shape, stored, x.var) for x in moving}
+        step = steps.get(self.lanes.var) if self.lanes is not None else None
+        issued = VECTOR_OPS.get(step) if step in (0, 1) or (step and self.target.kind == "cpu") else None
+        if issued:
             times = self.vectors(8 * size, times, self.wide)
-        apart = self.lanes in moving and not together
         far = 0.0 if near and near.nbytes <= FIRST_CACHE_BYTES else self.machine.far(*_between(moving, steps, size))
         if near and near.nbytes > FIRST_CACHE_BYTES // 2:
             far += SECOND_CACHE_CYCLES * (
-                min(1.0, self.wide * size / LINE) if together else _new_lines(moving, steps, size)
+                min(1.0, self.wide * size / LINE) if issued else _new_lines(moving, steps, size)
             )
-        crosses = together and self.target.kind == "cpu" and self._crosses(b, places)
-        wait = LATE_READ_CYCLES if near and near.nbytes <= PENDING else 1 / ISSUE
-        return times * ((self.machine.apart if apart else 1 / ISSUE) + far + (wait if crosses else 0.0))
+        crosses = step == 1 and self.target.kind == "cpu" and self._crosses(b, stored)
+        wait = LATE_READ_CYCLES if near and near.nbytes <= PENDING else min(1.0, self.wide * size / LINE) / ISSUE
+        each = self.machine.apart if self.lanes in moving and not issued else (issued or 1.0) / ISSUE
+        return times * (each + far + (wait if crosses else 0.0))
 
     def _crosses(self, b: Buffer, places: Sequence[Expr]) -> bool:
         """True if vector loads of ``b`` are misaligned: they span two cache lines, or the results of two stores."""
@@ -428,8 +448,10 @@ class Counted:
         longest = 0.0
         for u in updates:
             places = [in_loops(i, self.stage) for i in u.index]
-            side = 1
+            side, latency = (self.wide, 2.0 * SUM_LATENCY) if self._in_lanes(u) else (1, SUM_LATENCY)
             for x in reversed(self.loops):
+                if x is self.lanes and latency > SUM_LATENCY:
+                    continue
                 if not any(uses(i, {x.var}) for i in places):
                     break
                 side *= _extent(x) if x.kind in (Kind.UNROLL, Kind.VECTOR) else 1
@@ -437,7 +459,7 @@ class Counted:
                     side = 1 << 30
                     break
             larger = any(n.op in ("max", "min") for r in u.combiner.result for n in find(r, Binary))
-            longest = max(longest, self.times / side * SUM_LATENCY * (2.0 if larger else 1.0))
+            longest = max(longest, self.times / side * latency * (2.0 if larger else 1.0))
         return longest
 
     def touched(self) -> Iterator[tuple[Buffer, float, float]]:
@@ -467,15 +489,24 @@ def _fuses(x: Expr, u: Update) -> bool:
 
 
 def arithmetic(body: Node, lane: Var | None, share: float = 1.0) -> Iterator[tuple[Expr, float]]:
-    """(operation, weight) of each operation on values in ``body``; index arithmetic is excluded.
+    """(operation, weight) of each operation on values in ``body``; index arithmetic is excluded, conditions on indices
+    included, except that lanes for which one differs take a choice.
 
     The weight is halved in each side of a Select whose condition is uniform across lanes: a branch evaluates one side.
     """
     if isinstance(body, Load):
         return
-    if isinstance(body, Binary | Unary | Select | Call):
+    placed = isinstance(body, Select) and not has(body.cond, Load)
+    if isinstance(body, Binary | Unary | Call) or (isinstance(body, Select) and not (placed and _uniform(body, lane))):
         yield body, share
     inside = (body.value,) if isinstance(body, Store) else body.values if isinstance(body, Update) else body.children()
     for child in inside:
-        alike = isinstance(body, Select) and child is not body.cond and (lane is None or not uses(body.cond, {lane}))
+        if placed and isinstance(body, Select) and child is body.cond:
+            continue
+        alike = isinstance(body, Select) and child is not body.cond and _uniform(body, lane)
         yield from arithmetic(child, lane, share / 2 if alike else share)
+
+
+def _uniform(choice: Select, lane: Var | None) -> bool:
+    """True if all lanes take one side."""
+    return lane is None or not uses(choice.cond, {lane})
