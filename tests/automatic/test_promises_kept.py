@@ -19,18 +19,16 @@ FEW = "few heads of few queries, each block takes one; keys are not split where 
 RUNS = "cores do not share runs of less than 1 KiB: their lines and prefetches would meet"
 TURNS = "terms that go to places that data choose are added in turn; parts of them have no copies of so many cells"
 PACKED = "a kernel of microseconds packs the weights, once for all calls in a model of constants"
-ONE_BY_ONE = "each element is converted, or has a condition, and is copied on its way into a tile"
+ONE_BY_ONE = "float16 is converted one by one where it is written"
 SUMS = "partial sums, scans and their offsets need all blocks of the kernel before"
 TABLE = "counters at places that data choose: blocks have copies, which are added up"
 KNOWN = {
+    ("attention", "cpu"): {"cells": "the last division; compilers find vectors of it, ours gained 3 % when measured"},
     ("conv1d", "cpu"): {"chain": PACKED},
     ("conv2d of float16", "cpu"): {"cells": ONE_BY_ONE},
-    ("conv2d of int8", "cpu"): {"cells": ONE_BY_ONE},
-    ("conv2d_backward_data", "cpu"): {"cells": ONE_BY_ONE},
     ("cross entropy", "cpu"): {"chain": "the mean over rows waits for all of them"},
     ("embedding gradient", "cpu"): {"idle": RUNS},
     ("histogram", "cpu"): {"chain": TABLE},
-    ("quantized convolution", "cpu"): {"cells": ONE_BY_ONE},
     ("gallery histogram", "cpu"): {"cells": TABLE},
     ("gallery max_unpool", "cpu"): {"idle": RUNS},
     ("gallery prefix_sum_2d", "cpu"): {"idle": RUNS, "chain": SUMS},
@@ -90,4 +88,4 @@ def test_an_untuned_schedule_leaves_nothing_idle_but_what_is_known(name, kind):
 
 def test_what_is_known_is_looked_at_and_short():
     assert {*KNOWN} <= {*CASES}
-    assert sum(map(len, KNOWN.values())) <= 42 and all(reason for known in KNOWN.values() for reason in known.values())
+    assert sum(map(len, KNOWN.values())) <= 40 and all(reason for known in KNOWN.values() for reason in known.values())
