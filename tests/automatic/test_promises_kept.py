@@ -18,13 +18,11 @@ TILES = "the tile that is fastest on a full device; none that is smaller is mode
 FEW = "few heads of few queries, each block takes one; keys are not split where there are several queries"
 RUNS = "cores do not share runs of less than 1 KiB: their lines and prefetches would meet"
 TURNS = "terms that go to places that data choose are added in turn; parts of them have no copies of so many cells"
-PACKED = "a kernel of microseconds packs the weights, once for all calls in a model of constants"
 ONE_BY_ONE = "float16 is converted one by one where it is written"
 SUMS = "partial sums, scans and their offsets need all blocks of the kernel before"
 TABLE = "counters at places that data choose: blocks have copies, which are added up"
 KNOWN = {
     ("attention", "cpu"): {"cells": "the last division; compilers find vectors of it, ours gained 3 % when measured"},
-    ("conv1d", "cpu"): {"chain": PACKED},
     ("conv2d of float16", "cpu"): {"cells": ONE_BY_ONE},
     ("cross entropy", "cpu"): {"chain": "the mean over rows waits for all of them"},
     ("embedding gradient", "cpu"): {"idle": RUNS},
