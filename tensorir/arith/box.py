@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from tensorir.arith.affine import Arith, Interval, Linear
+from tensorir.arith.affine import Arith, Interval, Linear, structure
 from tensorir.ir.build import as_int
 from tensorir.ir.tree import Binary, Const, Expr, Var
 from tensorir.ir.visit import uses
@@ -113,3 +114,76 @@ def union(sides: Iterable[Side | None]) -> Side | None:
         end = max(out.extent, apart.constant + s.extent)
         out = Side(first, end - min(0, apart.constant))
     return out
+
+
+# --- boxes that tile an array
+
+
+class _Digit(NamedTuple):
+    """The digit ``number // low % base``, base 0 without ``%``, whose values below ``needed`` are used.
+
+    exact: True if values from ``needed`` on would be within the array
+    """
+
+    number: Expr
+    low: int
+    base: int
+    needed: int
+    exact: bool
+
+
+def tiles(sides: Sequence[Side], shape: Sequence[int], extents: Mapping[Var, int]) -> bool:
+    """True if each element of an array is provably in the box of exactly one iteration of some loops; iterations may
+    overshoot its ends.
+
+        for i in 4, j in 16:  A[16 * i + j, 0:n]                each row once
+        for x in 21:          A[x // 7, x % 7]                  fused loops: both digits of x
+        for i in 4, j in 16:  A[8 * i + j, 0:n]                 False: rows 8 to 15 twice
+
+    sides: the box of one iteration;  extents: iterations of all loops that run the box, by their variable
+    """
+    digits: dict[Hashable, list[_Digit]] = {}
+    for side, n in zip(sides, shape, strict=True):
+        terms = [(t, c) for t, c in side.first.terms.items() if extents.get(t, 0) != 1]  # type: ignore[call-overload]
+        terms.sort(key=lambda term: term[1])
+        done = side.extent
+        for at, (atom, c) in enumerate(terms):
+            exact = at + 1 < len(terms)
+            needed, rest = divmod(terms[at + 1][1], c) if exact else (-(-n // c), 0)
+            if c != done or rest:
+                return False
+            digit = _digit(atom, needed, exact)
+            digits.setdefault(structure(digit.number), []).append(digit)
+            done = c * needed
+        if done < n or side.first.constant:
+            return False
+    left = dict(extents)
+    return all(_determined(found, left) for found in digits.values()) and all(n == 1 for n in left.values())
+
+
+def _digit(atom: Expr, needed: int, exact: bool) -> _Digit:
+    number, values = [atom], {"%": 0, "//": 1}
+    for op in values:
+        if isinstance(e := number[-1], Binary) and e.op == op and isinstance(e.b, Const):
+            values[op] = as_int(e.b)
+            number.append(e.a)
+    return _Digit(number[-1], values["//"], values["%"], needed, exact)
+
+
+def _determined(digits: list[_Digit], left: dict[Var, int]) -> bool:
+    """True if some digits take each combination of their needed values for exactly one value of their number, a number
+    in mixed radix of loops among ``left``, which are removed there.
+    """
+    form, size = Arith().linear(digits[0].number), 1
+    for atom, c in sorted(form.terms.items(), key=lambda term: term[1]):
+        if c != size or not isinstance(atom, Var) or atom not in left:
+            return False
+        size *= left.pop(atom)
+    digits, low = sorted(digits, key=lambda d: d.low), 1
+    for d in digits:
+        top = d is digits[-1]
+        count = d.base or -(-size // d.low)
+        if d.low != low or (not d.base and not top) or count < d.needed or (d.exact and count > d.needed):
+            return False
+        low *= count
+    return not form.constant and low >= size >= digits[-1].low * digits[-1].needed

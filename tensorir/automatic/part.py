@@ -92,6 +92,10 @@ class Part(ABC, Shown):
         """True if the definition has no stages other than the claimed ones."""
         return self.names >= {*self.graph.nests}
 
+    def scope(self, nest: Nest, near: str) -> str | None:
+        """The scope ``near`` for the results of a stage; None for outputs, which are in global memory."""
+        return None if self.graph.is_output(nest) else near
+
     def knobs(self) -> Mapping[str, Sequence[object]]:
         """Knob name -> values, preferred ones first."""
         return {}

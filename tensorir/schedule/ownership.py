@@ -46,7 +46,7 @@ from tensorir.schedule.analysis import (
     ranges,
     statements,
 )
-from tensorir.schedule.rewrite import written_index
+from tensorir.schedule.rewrite import shared_by, written_index
 
 _POINTS = 512  # iterations of one loop that are tried one by one
 
@@ -244,7 +244,8 @@ def _shared(
             continue
         mine = [x for x in _bound_above(index, w) if x.kind is kind and drives(x, w) and not across(x, w)]
         for x in mine:
-            if not _dealt(index, w) and not disjoint(index, w, x):
+            inner = [x, *index.between(x, w)]
+            if not _dealt(index, w) and not disjoint(index, w, x) and not any(shared_by(index, w, y, b) for y in inner):
                 yield Problem(
                     "scope.overlap",
                     f"several iterations of {x.var.name} write the same cells of {b.name}, and {kind.value} runs them "

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tensorir.arith.affine import Arith, Interval, Linear, same
-from tensorir.arith.box import Side, side_of, union
+from tensorir.arith.box import Side, side_of, tiles, union
 from tensorir.errors import Problem, ScheduleError
 from tensorir.expr.tensor import Tensor
 from tensorir.ir.build import as_expr, as_int, binary, cast
-from tensorir.ir.dims import dims_in, most
+from tensorir.ir.dims import dims_in, most, most_of
 from tensorir.ir.dtypes import WIDENED
 from tensorir.ir.marks import Partition
 from tensorir.ir.places import Rewritten
@@ -139,6 +139,21 @@ def footprint(index: Index, accesses: Iterable[tuple[Stage, tuple[Expr, ...]]], 
         # a box that overhangs a ragged tensor keeps its size: the copy fills the rest, so that no reader needs a guard
         out.append(Side(arith.linear(as_expr(0)), n) if box is None else box)
     return out
+
+
+def shared_by(index: Index, stage: Stage, loop: Loop, buffer: Buffer) -> bool:
+    """True if each element of an array that ``stage`` writes is provably written in exactly one iteration of ``loop``
+    and the loops around it, but for elements that the stage's guards leave out.
+    """
+    around = [*index.above(loop), loop]
+    if not all(isinstance(x.extent, Const) for x in index.above(stage)):
+        return False
+    inside = ranges(index.between(loop, stage))
+    arith = Arith({**ranges(around), **inside})
+    sides = [side_of(in_loops(i, stage), arith, inside) for i in written_index(stage)]
+    extents = {x.var: as_int(x.extent) for x in around}
+    plain = all(isinstance(x, Loop | Seq) for x in index.paths[loop])
+    return plain and None not in sides and tiles([s for s in sides if s], most_of(buffer), extents)
 
 
 def where_gathered(readers: Sequence[Stage], sides: Iterable[Side]) -> list[Expr]:

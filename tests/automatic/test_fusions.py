@@ -82,7 +82,7 @@ def test_what_cannot_be_one_kernel_has_the_code_of_our_own_error():
     assert not any(r.kind == "vertical" and r.second == "T" and r.first == "S" for r in table)
     assert r.refused["fuse_with"].code == "fuse-with.between", "T is made between them, of all rows"
     t = row(table, "P", "T")
-    assert "compute-at.output" in {p.code for p in t.refused.values()}
+    assert "compute-at.other-readers" in {p.code for p in t.refused.values()}
 
 
 def test_an_illegal_pair_raises_its_error_and_saves_nothing():

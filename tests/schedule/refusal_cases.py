@@ -77,6 +77,13 @@ def diamond():
     return tir.Schedule(tir.compute((8,), lambda i: P[i] + Q[i], name="Z"))
 
 
+def neighbours():
+    """P and N are outputs, and N adds up neighbours of P."""
+    X = tir.placeholder((9,), name="X")
+    P = tir.compute((9,), lambda i: X[i] * 2, name="P")
+    return tir.Schedule((P, tir.compute((8,), lambda i: P[i] + P[i + 1], name="N")))
+
+
 def written_by_two():
     s = elementwise(lambda X, i, j: X[i, j], lambda X, i, j: X[i, j], lambda X, i, j: X[i, j])[1]
     first, second = find(s.program, Store)[:2]

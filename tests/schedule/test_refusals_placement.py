@@ -1,7 +1,16 @@
 """What compute_at, compute_inline and their reverses refuse."""
 
 import pytest
-from refusal_cases import Refusals, assert_refused, changed, diamond, elementwise, relu, written_by_two
+from refusal_cases import (
+    Refusals,
+    assert_refused,
+    changed,
+    diamond,
+    elementwise,
+    neighbours,
+    relu,
+    written_by_two,
+)
 
 import tensorir as tir
 from tensorir.ir.tree import Stage
@@ -20,7 +29,7 @@ once(
     relu,
     lambda s: s.compute_at("C", "D.j"),
 )
-once("compute-at.output", "output", lambda s: s.compute_at("D", "C.i"), relu)
+once("compute-at.output", "output", lambda s: s.compute_at("P", "N.i"), neighbours)
 once("compute-at.not-read", "nothing inside", lambda s: s.compute_at("P", "D.i"), relu)
 once(
     "compute-at.scheduled",

@@ -9,13 +9,13 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tensorir.automatic.facts import Graph, Nest
+from tensorir.automatic.facts import Graph, Nest, bytes_of
 from tensorir.ir.structure import identical
 from tensorir.ir.tree import Binary, Const, Expr, Iter, Store, Update, Var
 from tensorir.ir.visit import find, uses
 from tensorir.schedule.schedule import BaseSchedule
 
-LONGEST_CHAIN = 32
+LONGEST_CHAIN = 64
 """Maximum stages of a kernel for a cell in registers, or for a row of ``common`` rows."""
 Place = tuple[Var, int]
 """An axis of the anchor, and the group size: n consecutive indices belong to one group; 1 for the axis itself."""
@@ -82,12 +82,15 @@ class Chain:
         return parts
 
 
-def chain_of(graph: Graph, anchor: Nest, arrays: bool = True, common: bool = False) -> Chain | None:
+def chain_of(
+    graph: Graph, anchor: Nest, arrays: bool = True, common: bool = False, room: float = math.inf
+) -> Chain | None:
     """The chain with ``anchor`` as its last stage; None if it reduces no row, unless ``common``.
 
     arrays: False to exclude maps within a row, whose results must be stored
     common: True for the rows that reductions upstream have in common (or maps, if there are none), as matrices whose
             rows and columns are summed in turn, with operands that are read again; False for those of the nearest one
+    room:   bytes of a row's intermediate results, which ``common`` stages upstream do not exceed
     """
     if anchor.kind not in ("map", "reduce") or not plain(anchor):
         return None
@@ -100,11 +103,16 @@ def chain_of(graph: Graph, anchor: Nest, arrays: bool = True, common: bool = Fal
         rows = _common(graph, dict(places), rows or set(places[anchor]), "reduce" if rows else "map")
     if rows is None:
         return None
-    stages = list[Nest]()
+    stages, count = list[Nest](), anchor.size(it for it in anchor.spatial if (it.var, 1) in rows)
     for n in _upstream(graph, places, common):
-        if common and len(stages) == LONGEST_CHAIN:
+        kept = sum(bytes_of(b) for m in (*stages, n) for b in m.writes) // max(1, count)
+        if common and (len(stages) == LONGEST_CHAIN or kept > room):
             del places[n]
-        elif rows <= set(places[n]) and (arrays or n.kind == "reduce" or len(n.spatial) == len(rows)):
+        elif (
+            rows <= set(places[n])
+            and (arrays or n.kind == "reduce" or len(n.spatial) == len(rows))
+            and (not graph.is_output(n) or _of_all_rows(n, anchor, places))
+        ):
             stages.append(n)
         else:
             del places[n]
@@ -113,6 +121,13 @@ def chain_of(graph: Graph, anchor: Nest, arrays: bool = True, common: bool = Fal
         return None
     own = tuple(it for it in anchor.spatial if it.var in groups)
     return Chain(anchor, own, tuple(groups[it.var] for it in own), tuple(reversed(stages)), places)
+
+
+def _of_all_rows(nest: Nest, anchor: Nest, places: dict[Nest, Places]) -> bool:
+    """True if each cell of a stage belongs to a row of the anchor."""
+    sizes = {it.var: anchor.size([it]) for it in anchor.spatial}
+    own = zip(nest.spatial, places[nest], strict=True)
+    return all(place is None or nest.size([it]) * place[1] == sizes[place[0]] for it, place in own)
 
 
 def plain(nest: Nest) -> bool:
@@ -169,7 +184,7 @@ def _upstream(graph: Graph, places: dict[Nest, Places], again: bool = False) -> 
     for nest in reversed(list(graph.nests.values())):
         readers = graph.readers(nest)
         others = nest.empty or not readers or not all(r in places for r in readers)
-        if nest in places or others or graph.is_output(nest):
+        if nest in places or others:
             continue
         fits = (nest.kind == "map" or _goes_through(nest, again)) and plain(nest)
         if fits and (found := _places(nest, readers, places)) is not None:

@@ -13,7 +13,7 @@ from tensorir.automatic.rules.row_chain import chain_of
 from tensorir.automatic.rules.rows_across import RowLanesPart, WarpsPart
 from tensorir.automatic.rules.rows_across import suits as lie_across
 from tensorir.automatic.rules.rows_cpu import AlongPart, NearRowsPart
-from tensorir.automatic.rules.rows_gpu import BlockPart
+from tensorir.automatic.rules.rows_gpu import BlockPart, NearBlockPart
 from tensorir.target import Target
 
 
@@ -27,14 +27,10 @@ def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
 
 def _by_rows(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
     with_arrays, without = (chain_of(graph, anchor, arrays) for arrays in (True, False))
-    several = target.kind == "cpu" and bool(graph.producers(anchor))
-    near = chain_of(graph, anchor, common=True) if several else None
-    if (
-        near
-        and len(near.stages) > (len(with_arrays.stages) if with_arrays else 0)
-        and NearRowsPart.suits_on(near, target)
-    ):
-        yield NearRowsPart(graph, target, near)
+    kind = NearRowsPart if target.kind == "cpu" else NearBlockPart
+    near = chain_of(graph, anchor, common=True, room=kind.room(target)) if graph.producers(anchor) else None
+    if near and len(near.stages) > (len(with_arrays.stages) if with_arrays else 0) and kind.suits_on(near, target):
+        yield kind(graph, target, near)
     for chain in (with_arrays, without) if with_arrays != without else (without,):
         if chain is None or not chain.rows:
             continue

@@ -144,7 +144,7 @@ class RowLanesPart(AcrossPart):
         self._in_lanes(s, column, self._inner(anchor), anchor, last)
         s.bind(block, "block.x")
         for n in reversed(self.chain.stages):
-            s.compute_at(n.name, block, scope="shared")
+            s.compute_at(n.name, block, scope=self.scope(n, "shared"))
             self._in_lanes(s, self._column(n), self._inner(n), n, last)
 
     def _in_lanes(self, s: BaseSchedule, column: str, inner: Sequence[str], n: Nest, last: int) -> None:
@@ -217,7 +217,7 @@ class WarpsPart(AcrossPart):
         self._in_threads(s, anchor, column, share)
         s.bind(block, "block.x")
         for n in reversed(self.chain.stages):
-            s.compute_at(n.name, block, scope="shared")
+            s.compute_at(n.name, block, scope=self.scope(n, "shared"))
             self._in_threads(s, n, self._column(n), share)
 
     def _in_pieces(self, s: BaseSchedule, columns: int, share: int, pieces: int) -> None:

@@ -12,7 +12,7 @@ from tensorir.automatic.counts import ISSUE, called
 from tensorir.automatic.facts import Nest, bytes_of, vector_lanes, widest_bits
 from tensorir.automatic.part import Config
 from tensorir.automatic.rules.row_chain import Chain
-from tensorir.automatic.rules.rows_part import RowsPart, kept_bytes, lies_along, trailing
+from tensorir.automatic.rules.rows_part import RowsPart, kept_bytes, lies_along, shortest_end, trailing
 from tensorir.automatic.rules.stream import SUM_CYCLES, all_along, narrow, on_cores
 from tensorir.machine import machine_of
 from tensorir.schedule.schedule import BaseSchedule
@@ -40,6 +40,11 @@ class AlongPart(RowsPart):
     def suits(chain: Chain) -> bool:
         """True if rows are contiguous (``lies_along``) and a row's intermediate results fit ``CACHE``."""
         return lies_along(chain) and kept_bytes(chain) <= CACHE
+
+    @staticmethod
+    def room(target: Target) -> int:
+        """Bytes of a core's cache for intermediate results."""
+        return CACHE
 
     # -- the space
 
@@ -91,7 +96,7 @@ class AlongPart(RowsPart):
             if n.kind == "reduce":
                 self.reduced(s, n, config, row)
                 continue
-            s.compute_at(n.name, row, scope="shared" if self.chain.within(n) else "register")
+            s.compute_at(n.name, row, scope=self.scope(n, "shared" if self.chain.within(n) else "register"))
             if n.kind == "map":
                 self._in_vectors(s, n, config)
 
@@ -110,7 +115,7 @@ class AlongPart(RowsPart):
         if int(c["lanes"]) > 1:
             s.reduce_in_lanes(n.name, self.trailing(s, n), c["lanes"], vectors=c["vectors"], at=row)
         elif row is not None:
-            s.compute_at(n.name, row, scope="register")
+            s.compute_at(n.name, row, scope=self.scope(n, "register"))
 
 
 class NearRowsPart(AlongPart):
@@ -150,13 +155,8 @@ class NearRowsPart(AlongPart):
             s.reduce_in_lanes(n.name, n.loops[n.reduced[-1].var], lanes, vectors=vectors, at=row)
             return
         if row is not None:
-            s.compute_at(n.name, row, scope="shared" if own else "register")
+            s.compute_at(n.name, row, scope=self.scope(n, "shared" if own else "register"))
         if lanes > 1 and own and all_along(n, own[-1].var) and n.size(own[-1:]) >= lanes:
             cell = n.loops[own[-1].var]
             s.reorder(*(n.loops[it.var] for it in n.reduced), cell)
             s.register_tile(cell, sizes=[lanes], lanes=lanes, tail="guard")
-
-
-def shortest_end(chain: Chain) -> int:
-    """Least extent of the last axis within a row, over the stages that have some."""
-    return min(n.size(chain.within(n)[-1:]) for n in (*chain.stages, chain.anchor) if chain.within(n))

@@ -12,8 +12,9 @@ from functools import cached_property
 from tensorir.automatic.facts import Nest, bytes_of
 from tensorir.automatic.part import Config
 from tensorir.automatic.rules.row_chain import Chain
-from tensorir.automatic.rules.rows_part import RowsPart, kept_bytes, lies_along, trailing
+from tensorir.automatic.rules.rows_part import RowsPart, kept_bytes, length_of, lies_along, shortest_end, trailing
 from tensorir.automatic.rules.stream import BYTES_S, fused
+from tensorir.engines.gemm_blocks import multiprocessors
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.structure import identical
 from tensorir.ir.tree import Buffer, Load, Var
@@ -24,6 +25,10 @@ from tensorir.target import Target
 THREADS = (256, 128, 64, 32, 512)
 BARRIER_S = 2e-8
 """Seconds of one block-wide reduction with its barrier."""
+WARP = 32
+"""Least elements of a row in threads."""
+ELEMENTS_PER_THREAD = 4
+"""Most elements of a row for each thread, where rows are fewer than multiprocessors."""
 RESIDENT = 132 * 8
 """Blocks of 256 threads resident on the GPU."""
 
@@ -34,7 +39,12 @@ class BlockPart(RowsPart):
     @staticmethod
     def suits(chain: Chain, target: Target) -> bool:
         """True if rows are contiguous and their intermediate arrays fit shared memory."""
-        return lies_along(chain) and kept_bytes(chain) <= target.shared_bytes - 2048
+        return lies_along(chain) and kept_bytes(chain) <= BlockPart.room(target)
+
+    @staticmethod
+    def room(target: Target) -> int:
+        """Bytes of shared memory for intermediate results."""
+        return target.shared_bytes - 2048
 
     def knobs(self) -> Mapping[str, Sequence[object]]:
         useful = [n for n in THREADS if n < 2 * self.length and n <= self.target.max_threads] or [32]
@@ -74,11 +84,11 @@ class BlockPart(RowsPart):
                 s.compute_at(n.name, row)
                 self._shared_out(s, n, threads)
                 continue
-            s.compute_at(n.name, row, scope="shared" if self.chain.within(n) else "register")
+            s.compute_at(n.name, row, scope=self.scope(n, "shared" if self.chain.within(n) else "register"))
             if thread := self._in_threads(s, n, config):
                 threads_of[n] = thread
         lanes = int(config["lanes"])
-        near = {b: b.name for n in self.chain.stages if n.kind == "map" and self.chain.within(n) for b in n.writes}
+        near = {b: b.name for n in self._maps if n is not anchor and not self.graph.is_output(n) for b in n.writes}
         for b in self._staged:
             with s.because(f"rows: {b.name} is read once, and then from shared memory"):
                 near[b] = s.stage_in(b.name, at=row, scope="shared", vector=lanes).name
@@ -117,9 +127,9 @@ class BlockPart(RowsPart):
     @cached_property
     def _staged(self) -> list[Buffer]:
         """Arrays whose row several stages read, to be staged within the limit of shared memory."""
-        left = self.target.shared_bytes - 2048 - kept_bytes(self.chain)
+        left = self.room(self.target) - kept_bytes(self.chain)
         found = []
-        for b in self.outside:
+        for b in (b for b in self.outside if b not in self.made):
             readers = [n for n in self.nests if b in n.reads]
             row = self.length * DTYPES[b.dtype].bits // 8
             if len(readers) > 1 and self.anchor.constant and row <= left and all(self._of_a_row(n, b) for n in readers):
@@ -146,6 +156,30 @@ class BlockPart(RowsPart):
         rows = {it.var for it in self.chain.rows}
         loads = [x for x in self.anchor.loads if not any(uses(i, rows) for i in x.index)]
         return list(dict.fromkeys(x.buffer for x in loads if identical(x.index[-len(last) :], last)))
+
+
+class NearBlockPart(BlockPart):
+    """Maps over the same rows that exchange elements of a row: one row per block, whose arrays are shared memory."""
+
+    @property
+    def name(self) -> str:
+        return "rows_near"
+
+    @staticmethod
+    def suits_on(chain: Chain, target: Target) -> bool:
+        """True if the chain reduces nothing, its rows are contiguous and fill a warp, what is kept of one fits
+        shared memory, and few rows are short.
+        """
+        nests = (*chain.stages, chain.anchor)
+        if not chain.rows or chain.reduced or chain.grouped or not chain.anchor.constant:
+            return False
+        if any(not chain.within(n) or n.spatial[-1] not in chain.within(n) for n in nests):
+            return False
+        several = chain.count >= multiprocessors(target) or length_of(chain) <= ELEMENTS_PER_THREAD * target.max_threads
+        return several and shortest_end(chain) >= WARP and kept_bytes(chain) <= BlockPart.room(target)
+
+    def knobs(self) -> Mapping[str, Sequence[object]]:
+        return {**super().knobs(), "lanes": [1]}
 
 
 def _places(x: Load, within: set[Var]) -> int:

@@ -43,10 +43,15 @@ class RowsPart(Part):
         return length_of(self.chain)
 
     @cached_property
+    def made(self) -> set[Buffer]:
+        """Arrays that the chain computes before its last stage."""
+        return {b for n in self.chain.stages for b in n.writes}
+
+    @cached_property
     def outside(self) -> list[Buffer]:
         """Arrays in memory that the chain reads or writes."""
-        made = {b for n in self.chain.stages for b in n.writes}
-        return [b for b in dict.fromkeys(b for n in self.nests for b in (*n.reads, *n.writes)) if b not in made]
+        near = self.made - {*self.graph.program.outputs}
+        return [b for b in dict.fromkeys(b for n in self.nests for b in (*n.reads, *n.writes)) if b not in near]
 
     def trailing(self, s: BaseSchedule, n: Nest) -> str:
         """Fuse the axes along which a row is contiguous; return the loop."""
@@ -61,6 +66,11 @@ def kept_bytes(chain: Chain) -> int:
 def length_of(chain: Chain) -> int:
     """Elements of a row; symbolic extents count as their maximum."""
     return max(chain.length(n) for n in (*chain.stages, chain.anchor))
+
+
+def shortest_end(chain: Chain) -> int:
+    """Least extent of the last axis within a row, over the stages that have some."""
+    return min(n.size(chain.within(n)[-1:]) for n in (*chain.stages, chain.anchor) if chain.within(n))
 
 
 def trailing(n: Nest, axes: Sequence[Iter]) -> tuple[Iter, ...]:

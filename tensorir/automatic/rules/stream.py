@@ -91,7 +91,7 @@ def chained(graph: Graph, anchor: Nest) -> tuple[str, ...]:
         if len(chain) == LONGEST_CHAIN:
             break
         readers = graph.readers(n)
-        if n.kind != "map" or graph.is_output(n) or not readers or not {r.name for r in readers} <= chain:
+        if n.kind != "map" or not readers or not {r.name for r in readers} <= chain:
             continue
         read = [(x, r) for r in readers for x in r.loads if x.buffer in n.writes]
         own = all(identical(x.index, tuple(it.var for it in r.spatial)) for x, r in read)
@@ -370,7 +370,8 @@ class VectorPart(Part):
 
     def _shifts(self, step: int) -> bool:
         """True if the last vector of a row may be shifted back, so that some cells are stored twice."""
-        return self.anchor.kind == "map" and self.anchor.constant and step <= self.length and not self._reduces
+        once = self._reduces or any(self.graph.is_output(n) for n in self._nests if n is not self.anchor)
+        return self.anchor.kind == "map" and self.anchor.constant and step <= self.length and not once
 
     @functools.cached_property
     def _across(self) -> Iter | None:
@@ -397,7 +398,7 @@ class VectorPart(Part):
                 s.unroll(x)
 
     def _nearby(self, s: BaseSchedule, n: Nest, tile: str, config: Config) -> None:
-        s.compute_at(n.name, tile, scope="register")
+        s.compute_at(n.name, tile, scope=self.scope(n, "register"))
         reduced = [n.loops[it.var] for it in n.reduced]
         last = n.loops[n.spatial[-1].var]
         others = [x for x in n.axes if x not in (*reduced, last)]

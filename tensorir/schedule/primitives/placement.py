@@ -42,6 +42,7 @@ from tensorir.schedule.rewrite import (
     place_after,
     place_before,
     results_of,
+    shared_by,
     shared_out,
     swap,
     tails_of,
@@ -91,14 +92,6 @@ def _compute_at(program: Program, stage: Stage, loop: Loop) -> Rewrite:
     if find(loop, Stage, lambda s: s.name == stage.name):
         raise _refuse("compute-at.self", f"{stage.name} already runs inside {loop.var.name}", stage)
     made = results_of(stage)
-    for b in made:
-        if b in program.outputs:
-            raise _refuse(
-                "compute-at.output",
-                f"{b.name} is an output of the program and must be computed whole",
-                stage,
-                hint=f"s.reverse_compute_at, or stage_out({b.name!r}, at=…) to compute tiles of it",
-            )
     top = own_nest(index, stage, "compute-at", tails=True)
     if len(find(top, Stage)) > 1:
         raise _refuse("compute-at.nest-shared", f"other stages live in the loops of {stage.name}", stage)
@@ -119,7 +112,25 @@ def _compute_at(program: Program, stage: Stage, loop: Loop) -> Rewrite:
     nest_ = shared_out(_boxed(index, stage, top, loop, made), top)
     without = swap(program, top, None)
     fresh = Index(without).loops[loop.var.name]
-    return Rewrite(swap(without, fresh, place_before(fresh, nest_, inside)))
+    done = swap(without, fresh, place_before(fresh, nest_, inside))
+    if output := next((b for b in made if b in program.outputs), None):
+        placed = index_of(done)
+        _need_all(placed, placed.stages[stage.name], placed.loops[loop.var.name], output)
+    return Rewrite(done)
+
+
+def _need_all(index: Index, stage: Stage, loop: Loop, output: Buffer) -> None:
+    """Raise ScheduleError unless the iterations of ``loop`` share out the elements of ``output``, which ``stage``
+    writes in it.
+    """
+    if stage.guards or not shared_by(index, stage, loop, output):
+        raise _refuse(
+            "compute-at.output",
+            f"{output.name} is an output of the program: each of its elements is written once, and the iterations of "
+            f"{loop.var.name} do not provably share them out",
+            stage,
+            hint=f"a loop whose iterations read disjoint parts, or s.clone({stage.name!r}) to compute it twice",
+        )
 
 
 def _boxed(index: Index, stage: Stage, top: Stmt, loop: Loop, made: list[Buffer]) -> Stmt:

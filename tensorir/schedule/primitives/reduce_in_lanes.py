@@ -14,6 +14,7 @@ from tensorir.schedule.primitives.loops import LANES, partition, reorder, split,
 from tensorir.schedule.primitives.placement import compute_at
 from tensorir.schedule.primitives.reduction import rfactor
 from tensorir.schedule.registry import primitive
+from tensorir.schedule.rewrite import results_of
 
 
 @primitive("Reductions", moves=True)
@@ -32,8 +33,8 @@ def reduce_in_lanes(self: Scheduled[H], stage: Name, axis: Name, lanes: int, vec
 
     axis:    loop over the terms, the innermost one of the reduction;  lanes, joined: 2, 4, 8 or 16
     vectors: of partial results, so that a sum need not wait for the one before
-    at:      a loop of what reads the result, in which all this is computed, the result in registers; without it the
-             partial results are computed where the result is, a cell at a time
+    at:      a loop of what reads the result, in which all this is computed, the result in registers if it is no output;
+             without it the partial results are computed where the result is, a cell at a time
 
     With constant extents, terms past the last whole step have a separate body (``partition``). Composed of ``rfactor``,
     ``compute_at``, ``split``, ``vectorize`` and others; raises their errors, and ScheduleError
@@ -69,7 +70,8 @@ def _made(s: History[H], stage: str, term: str, at: str | None, lanes: int, vect
         term = _loops(s, stage)[-1]
     place = at or _loops(s, stage)[-2]
     if at is not None:
-        compute_at(s, stage, at, scope="register")
+        output = any(b in s.program.outputs for b in results_of(s.index.stages[stage]))
+        compute_at(s, stage, at, scope=None if output else "register")
     for part in reversed(parts):  # the last one first: it reads the others
         compute_at(s, part, place, scope="register")
     _first(s, parts[0], length if whole else 0, lanes, vectors)
