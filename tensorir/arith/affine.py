@@ -13,7 +13,7 @@ from typing import Any, Self, TypeVar
 
 from tensorir.arith.conditions import conjuncts, contrary, negate
 from tensorir.arith.linear import UNKNOWN as UNKNOWN
-from tensorir.arith.linear import FormMemo, Ranges, within_bits
+from tensorir.arith.linear import FormMemo, Ranges, low_bits, within_bits
 from tensorir.arith.linear import Interval as Interval
 from tensorir.arith.linear import Linear as Linear
 from tensorir.ir.build import BITS, SHIFTS, as_int, binary, cast, const, select, unary
@@ -237,9 +237,7 @@ class Arith:
             if not b.terms and b.constant > 0:
                 return self._divide(self.linear(e.a), b.constant, op)
         if op in BITS and e.dtype == "index":
-            made = binary(op, self.linear(e.a).expr(), self.linear(e.b).expr())
-            kept = isinstance(made, Binary) and made.op == op  # not 0 | x
-            return Linear({self._atom(made): 1}, 0) if kept else self.linear(made)
+            return self._bits(op, self.linear(e.a), self.linear(e.b))
         if op in ("min", "max"):
             a, b = self.linear(e.a), self.linear(e.b)
             lo, hi = self.range_of(a.plus(b, -1))
@@ -249,6 +247,21 @@ class Arith:
                 return b if op == "min" else a
             return Linear({self._atom(binary(op, a.expr(), b.expr())): 1}, 0)
         return None
+
+    def _bits(self, op: str, a: Linear, b: Linear) -> Linear:
+        """``a op b`` on bits, apart for low and high ones: ``(8*i + j) ^ 17  ->  8*(i ^ 2) + (j ^ 1)`` for j < 8."""
+        a, b = (a, b) if a.terms else (b, a)
+        if not b.terms and not b.constant:
+            return b if op == "&" else a
+        found = None if b.terms or b.constant < 0 else low_bits(a, self.range_of)
+        if found is not None:
+            high, low, size = found
+            upper, lower = divmod(b.constant, size)
+            done = self._bits(op, high, Linear({}, upper)).times(size)
+            return done.plus(self._bits(op, low, Linear({}, lower)))
+        made = binary(op, a.expr(), b.expr())
+        kept = isinstance(made, Binary) and made.op == op  # not 0 | x
+        return Linear({self._atom(made): 1}, 0) if kept else self.linear(made)
 
     def _sum(self, e: Binary) -> Linear:
         """Linear form of a sum, built term by term without recursion."""

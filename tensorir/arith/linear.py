@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from tensorir.ir.build import binary, const
@@ -96,6 +96,19 @@ def _joined(op: str, a: Expr, b: Expr) -> Expr:
 Interval = tuple[float, float]
 """Inclusive bounds; infinite where nothing is known."""
 UNKNOWN: Interval = (-math.inf, math.inf)
+
+
+def low_bits(form: Linear, range_of: Callable[[Linear], Interval]) -> tuple[Linear, Linear, int] | None:
+    """(high, low, size) with ``form == size * high + low``, size a power of two and low within 0 … size - 1; None if
+    only 1 is such a size.
+    """
+    for size in sorted({c & -c for c in form.terms.values()} - {1}):
+        low = Linear({t: c for t, c in form.terms.items() if c % size}, form.constant % size)
+        first, last = range_of(low)
+        if first >= 0 and last < size:
+            rest = {t: c // size for t, c in form.terms.items() if not c % size}
+            return Linear(rest, form.constant // size), low, size
+    return None
 
 
 def within_bits(op: str, a: Interval, b: Interval, dtype: str) -> Interval:

@@ -687,6 +687,8 @@ def mask(e: Expr, bits: int, out: Expressions) -> str:
             return f"~{mask(e.a, bits, out)}"
         case Broadcast():
             return out.splat(f"int{bits}", lanes, f"-({out(e.value)})")
+        case Binary() if e.a.dtype == "bool":
+            return f"({mask(e.a, bits, out)} {e.op} {mask(e.b, bits, out)})"
         case Binary():
             text = f"({out.binary(e, 0)})"
             own = bits_of(e.a.dtype)

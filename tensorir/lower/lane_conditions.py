@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 
 from tensorir.arith.access import comparison
-from tensorir.arith.affine import Arith, same
+from tensorir.arith.affine import Arith, Linear, same
 from tensorir.arith.conditions import conjunction, conjuncts, weakest
 from tensorir.arith.quotients import may_trap
 from tensorir.arith.reads import conditional
@@ -16,6 +16,7 @@ from tensorir.ir.dtypes import is_float
 from tensorir.ir.shared import once
 from tensorir.ir.tree import Binary, Broadcast, Cast, Expr, If, Load, Pack, Scope, Stmt, Store, Unary, Var
 from tensorir.ir.visit import substitute, uses
+from tensorir.lower.lane_orders import steps_of
 
 FAR_LANE = 1 << 30
 """What a lane is compared with, at most: beyond the number of any lane."""
@@ -55,6 +56,8 @@ def mask(cond: Expr, var: Var, lanes: int, arith: Arith, wide: Callable[[Expr], 
                 return Unary("not", masked(cond.a), "bool")
             case Binary() if cond.op in COMPARE and cond.a.dtype == "index":
                 return _of_places(cond, var, lanes, arith)
+            case Binary(op="==" | "!=") if cond.a.dtype == cond.b.dtype == "bool":
+                return Binary(cond.op, masked(cond.a), masked(cond.b), "bool")
             case Binary() if cond.op in COMPARE and cond.a.dtype != "bool":
                 return Binary(cond.op, wide(cond.a), wide(cond.b), "bool")
         raise NoMask
@@ -62,14 +65,19 @@ def mask(cond: Expr, var: Var, lanes: int, arith: Arith, wide: Callable[[Expr], 
     return masked(cond)
 
 
-def _of_places(cond: Binary, var: Var, lanes: int, arith: Arith) -> Binary:
-    """``step * lane`` compared with a scalar common to all lanes, as a vector; raises NoMask if not affine."""
-    found = comparison(cond, var, arith)
-    if found is None or abs(found[0]) * lanes >= FAR_LANE:
+def _of_places(cond: Binary, var: Var, lanes: int, arith: Arith) -> Expr:
+    """A constant of each lane compared with a scalar common to all, as a vector; raises NoMask for other
+    comparisons.
+    """
+    found = steps_of(arith.linear(cond.a).plus(arith.linear(cond.b), -1), var, lanes)
+    if found is None or max(map(abs, found[1])) >= FAR_LANE:
         raise NoMask
-    step, rest = found
+    rest, steps = found
+    if len({*steps}) == 1:
+        same_for_all = binary(cond.op, rest.plus(Linear({}, steps[0])).expr(), 0)
+        return Broadcast(arith.simplify(same_for_all), lanes, "bool")
     bound = binary("max", binary("min", rest.times(-1).expr(), const(FAR_LANE)), const(-FAR_LANE))
-    places = Pack(tuple(const(step * k, "int32") for k in range(lanes)), "int32")
+    places = Pack(tuple(const(k, "int32") for k in steps), "int32")
     return Binary(cond.op, places, Broadcast(cast(arith.simplify(bound), "int32"), lanes, "int32"), "bool")
 
 

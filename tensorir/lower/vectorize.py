@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 
 from tensorir.arith.access import comparison, even
 from tensorir.arith.affine import Arith, Linear, same
@@ -34,7 +35,6 @@ from tensorir.ir.tree import (
     Scope,
     Select,
     Seq,
-    Shuffle,
     Stmt,
     Store,
     Unary,
@@ -43,6 +43,7 @@ from tensorir.ir.tree import (
 from tensorir.ir.visit import Rewriter, find, has, sequence, substitute, uses, walk
 from tensorir.lower.form import bound_loops, each_nest, kernel_arith, lowering, rewrap
 from tensorir.lower.lane_conditions import NoMask, added_where, ending, is_monotonic, mask, speculable
+from tensorir.lower.lane_orders import Permuted, permuted, steps_of
 from tensorir.lower.moves import carriers, moves
 from tensorir.lower.scan_lanes import InLanes, scan_of
 from tensorir.target import Target
@@ -279,17 +280,17 @@ class _Lanes:
         first = sum(held)
         return first if len(held) == self.lanes and first and all(held[:first]) else None
 
-    def _backwards(self, i: Expr) -> Ramp | None:
-        """Ramp over the elements in memory order, if lanes access consecutive ones in descending order; else None."""
-        return backwards(i, self.var, self.lanes, self.arith) if self.target.kind == "cpu" else None
+    def _permuted(self, i: Expr) -> Permuted | None:
+        """The elements of a vector in memory that lanes access in another order; None if they do not."""
+        return permuted(i, self.var, self.lanes, self.arith) if self.target.kind == "cpu" else None
 
     def _store(self, s: Store) -> Stmt:
         if self._converted(s.buffer):
             raise _Scalar(f"elements of {s.buffer.name} ({s.buffer.dtype}) are converted one by one")
         if s.adds:
             raise _Scalar(f"lanes add to {s.buffer.name} atomically, one by one")
-        if (place := self._backwards(s.index[0])) is not None:
-            return s.replace(index=(place,), value=turned(self._wide(self.expr(s.value))))
+        if (place := self._permuted(s.index[0])) is not None:
+            return s.replace(index=(place.at,), value=place.stored(self._wide(self.expr(s.value))))
         try:
             index = self._index(s.index[0])
         except _Scalar as why:
@@ -368,6 +369,8 @@ class _Lanes:
         """``cond`` rewritten without the lane; raises _Scalar unless all lanes provably agree."""
         out: Expr = const(True, "bool")
         for c in conjuncts(cond):
+            if isinstance(c, Binary) and c.a.dtype == "bool":  # bits of a vector's place decide, not those of a lane
+                c = self.arith.simplify(c)
             if not uses(c, {self.var}):
                 out = binary("and", out, c)
                 continue
@@ -411,10 +414,10 @@ class _Lanes:
                 try:
                     index = self._index(e.index[0])
                 except _Scalar as why:
-                    place = None if self._converted(e.buffer) else self._backwards(e.index[0])
+                    place = None if self._converted(e.buffer) else self._permuted(e.index[0])
                     if place is None:
                         return self._gather(e, str(why))
-                    return turned(Load(e.buffer, (place,), e.dtype))
+                    return place.loaded(Load(e.buffer, (place.at,), e.dtype))
                 if self._converted(e.buffer):
                     return self._gather(e, "is converted")
                 return Load(e.buffer, (index,), e.dtype)
@@ -451,12 +454,14 @@ class _Lanes:
         return Pack(tuple(self._lane(e, k) for k in range(self.lanes)), e.dtype)
 
     def _numbers(self, e: Expr) -> Expr | None:
-        """An index as an int32 vector (of 64 bits half as many lanes fit); None if wider or not affine in the lane."""
-        found, (low, high) = even(e, self.var, self.arith), self.arith.range(e)
+        """An index as an int32 vector (of 64 bits half as many lanes fit); None if wider, or lanes are not known to
+        differ by constants.
+        """
+        found, (low, high) = steps_of(self.arith.linear(e), self.var, self.lanes), self.arith.range(e)
         if found is None or low < -(2**31) or high >= 2**31:
             return None
-        steps = tuple(const(found[0] * k, "int32") for k in range(self.lanes))
-        first = Broadcast(cast(found[1].expr(), "int32"), self.lanes, "int32")
+        steps = tuple(const(k, "int32") for k in found[1])
+        first = Broadcast(cast(found[0].expr(), "int32"), self.lanes, "int32")
         return Binary("+", first, Pack(steps, "int32"), "int32")
 
     def _select(self, e: Select) -> Expr:
@@ -465,6 +470,9 @@ class _Lanes:
         except _Scalar:
             if self.target.kind != "cpu":
                 raise
+            if not _is_copy(e.a):  # what is computed lane by lane is in no vector
+                with suppress(_Scalar):
+                    return self._masked(e)
             try:
                 cond, chosen = self._lane_by_lane(e)
             except _Scalar:
@@ -636,19 +644,3 @@ class _Tiles(Rewriter):
     def on_Alloc(self, n: Alloc) -> Alloc:
         n = self.children(n)
         return n.replace(buffer=self.swap.get(n.buffer, n.buffer))
-
-
-# --- vectors whose first lane is the last one in memory
-
-
-def backwards(i: Expr, var: Var, lanes: int, arith: Arith) -> Ramp | None:
-    """Ramp over consecutive elements in memory order if lane k+1 accesses the one right before lane k's; else None."""
-    found = even(i, var, arith)
-    if found is None or found[0] != -1:
-        return None
-    return Ramp(found[1].plus(Linear({}, 1 - lanes)).expr(), lanes, "index")
-
-
-def turned(e: Expr) -> Shuffle:
-    """Vector ``e`` with its lanes reversed."""
-    return Shuffle(e, e, tuple(reversed(range(lanes_of(e)))), e.dtype)

@@ -91,11 +91,16 @@ def test_threads_that_read_what_they_wrote_need_none(walk, back, barriers):
 OTHERS = [
     lambda y, i: y[31 - i],
     lambda y, i: y[(i + 1) % 32],
-    lambda y, i: y[i ^ 1],
+    lambda y, i: y[i ^ 4],
     lambda y, i: y[tir.minimum(i, 30)],
     lambda y, i: y[i % 4 * 8 + i // 4],
     lambda y, i: y[i // 2],
 ]
+
+
+def test_cells_exchanged_within_a_thread_take_none():
+    s = copied(ROWS, ROWS, lambda y, i: y[i ^ 1])
+    assert s.source().count(SYNC) == 0 and s.check()
 
 
 @pytest.mark.parametrize("walk", [ROWS, TURNS])

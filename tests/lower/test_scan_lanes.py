@@ -179,5 +179,5 @@ def test_a_wrong_step_is_seen(planted, monkeypatch):
         monkeypatch.setattr(scan_lanes.InLanes, "_shuffle", lambda self, a, b, picks:
                             shuffle(self, a, b, (0,) if len(picks) == 1 else picks))  # fmt: skip
     else:
-        monkeypatch.setattr("tensorir.lower.vectorize.turned", lambda e: e)
+        monkeypatch.setattr("tensorir.lower.lane_orders.Permuted.loaded", lambda self, e: e)
     assert not in_lanes(outputs).check()
