@@ -1,1 +1,1 @@
-"""Built-in algorithms for ``s.redeclare``: Winograd, stream-K, tiled scan, private scatter."""
+"""Built-in algorithms for ``s.redeclare``: Winograd, stream-K, tiled scan, private scatter, tables."""

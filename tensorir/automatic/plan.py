@@ -16,6 +16,7 @@ from tensorir.automatic.facts import NO_WISHES, Graph, Nest, Wishes
 from tensorir.automatic.part import Config, Part
 from tensorir.automatic.rules import RULES, RULES_BEFORE_INLINING, Rule
 from tensorir.automatic.rules.inline import inlined
+from tensorir.automatic.rules.tables import tabulated
 from tensorir.engines.problems import PRECISIONS
 from tensorir.errors import CompileError, Problem, ScheduleError, TensorIRError, refuse
 from tensorir.errors.habits import answers
@@ -78,6 +79,7 @@ class Plan:
     main:    the most important part: its knobs keep their plain names
     constants: inputs that never change: stages that depend on them alone run once for all launches
     refused: parts that rules offered but whose start failed, with the errors
+    tables:  stages computed through tables
     begun:   schedule by the default configuration if the planner already made it
     after_inlining: the planner's schedule with the stages ``inlined``, where every start goes on
     """
@@ -87,6 +89,7 @@ class Plan:
     main: Part
     constants: tuple[str, ...] = ()
     refused: tuple[Refusal, ...] = field(default=(), compare=False)
+    tables: tuple[str, ...] = ()
     begun: BaseSchedule | None = field(default=None, repr=False, compare=False)
     after_inlining: BaseSchedule | None = field(default=None, repr=False, compare=False)
 
@@ -112,6 +115,7 @@ class Plan:
         return self._scheduled(s, config, None)
 
     def _scheduled(self, s: BaseSchedule, config: Config, after_inlining: BaseSchedule | None) -> BaseSchedule:
+        _tabulate(s, self.tables)
         for part in self.parts:
             part.declared(s, self._own(part, config))
         if after_inlining is None or s.trace:
@@ -216,6 +220,13 @@ class _Named(dict[str, Any]):
         return self.config[self.called(knob)]
 
 
+def _tabulate(s: BaseSchedule, stages: Sequence[str]) -> None:
+    """Put what depends on few axes of ``stages`` into tables."""
+    for name in stages:
+        with s.because("tables: what depends on few axes alone is computed once for each of their values"):
+            s.redeclare("tables", of=name)
+
+
 def _inline(s: BaseSchedule, stages: Sequence[tuple[str, str]]) -> None:
     """Inline ``stages``, (name, reason) each, with the reason in the trace."""
     for name, why in stages:
@@ -245,6 +256,7 @@ class _Planner:
         self.outputs, self.target, self.wishes = outputs, target, wishes
         self.prefix = f"{target.kind}_"
         self.refused, self.proved = list[Refusal](), set[Hashable]()
+        self.tables = tabulated(outputs, target)
         self._round = functools.cache(self._begun)
 
     def plans(self) -> Iterator[Plan]:
@@ -283,6 +295,7 @@ class _Planner:
     def _begun(self, whole: Sequence[Rule]) -> _Round | None:
         """The round whose first parts come from the rules ``whole``; None if these claim nothing."""
         plain = BaseSchedule(self.outputs, self.target)
+        _tabulate(plain, self.tables)
         s = plain.fork()
         claims = _Claims(plain, plain, (), Graph(s.program, self.wishes), self.refused, self.proved)
         first = claims.claimed(whole, ())
@@ -290,7 +303,8 @@ class _Planner:
             return None
         kept = frozenset().union(*(p.names for p in first))
         done = tuple(inlined(s, kept))
-        return _Round(_Claims(plain, s, done, Graph(s.program, self.wishes), self.refused, self.proved), first)
+        claims = _Claims(plain, s, done, Graph(s.program, self.wishes), self.refused, self.proved)
+        return _Round(claims, first, self.tables)
 
 
 @dataclass(frozen=True)
@@ -299,6 +313,7 @@ class _Round:
 
     claims: _Claims
     first: tuple[Part, ...]
+    tables: tuple[str, ...] = ()
 
     @functools.cached_property
     def parts(self) -> tuple[Part, ...]:
@@ -349,7 +364,7 @@ class _Round:
         claims = self.claims
         begun = claims.begun_by.get(main) if len(parts) == 1 else None
         constants, refused = claims.graph.wishes.constants, tuple(claims.refused)
-        return Plan(claims.inlined, parts, main, constants, refused, begun, claims.begun)
+        return Plan(claims.inlined, parts, main, constants, refused, self.tables, begun, claims.begun)
 
 
 def _most_work(parts: Sequence[Part]) -> Part:
@@ -439,14 +454,10 @@ class _Claims:
                 yield part
 
     def _alone(self, part: Part) -> bool:
-        """True if intermediate results of a part have no outside readers and are no outputs; arrays of the anchor are
-        exempt.
-        """
+        """True if intermediate results of a part have no outside readers; arrays of the anchor are exempt."""
         others = (self.graph.nests[n] for n in part.names if n != part.anchor.name)
         inside = [n for n in others if not set(n.writes) <= set(part.anchor.writes)]
-        return all(
-            not self.graph.is_output(n) and all(r.name in part.names for r in self.graph.readers(n)) for n in inside
-        )
+        return all(r.name in part.names for n in inside for r in self.graph.readers(n))
 
     def _made(self, rule: Rule, anchor: Nest) -> Iterator[Part]:
         """Parts that a rule offers for a stage, generated lazily and remembered: making one may compare many tiles."""
@@ -532,7 +543,7 @@ class _Claims:
         """
         s = self.plain.fork()
         part.declared(s, part.space.default)
-        if not s.trace:
+        if len(s.trace) == len(self.plain.trace):
             return self.begun.fork()
         _inline(s, self.inlined)
         return s
