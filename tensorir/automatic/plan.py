@@ -426,8 +426,8 @@ class _Claims:
         return tuple(parts)
 
     def _surer(self, first: Part, others: Iterator[Part]) -> Part:
-        """``first``, or the first of ``others`` that is counted clearly faster, where the counts of its loops contradict
-        the model of ``first``.
+        """``first``, or the first of ``others`` that is counted clearly faster, if counts contradict the model of
+        ``first``.
 
         For maps and reductions on CPUs; scans and operands that are packed ahead of time are not counted well.
         """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -231,11 +232,12 @@ class _Lanes:
         """A conditional statement whose lanes disagree: masked terms in an accumulation, else a scalar loop."""
         added = added_where(s.cond, s.then, self.var)
         if added is not None and added.buffer not in self.partly:  # else lanes beyond add to what nobody has written
-            return self._store(added)
-        if any(x.buffer.scope is Scope.REGISTER for x in find(s.then, Store)):
-            raise _Scalar("its condition differs from lane to lane")
-        held = any(x.buffer.scope is Scope.REGISTER for x in find(s.then, Load))  # registers have no numbers
-        return Loop(self.var, as_expr(self.lanes), s, Kind.UNROLL if held else Kind.SERIAL)
+            with contextlib.suppress(_Scalar):
+                return self._store(added)
+        held = any(
+            isinstance(x, Load | Store) and x.buffer.scope is Scope.REGISTER for x in find(s.then, (Load, Store))
+        )
+        return Loop(self.var, as_expr(self.lanes), s, Kind.UNROLL if held else Kind.SERIAL)  # registers have no numbers
 
     def _ending(self, s: If, form: Callable[[Stmt], Stmt], rest: Stmt) -> Stmt:
         """``if (c in all lanes) form(s) else rest``, for a condition that ends inside a vector; ``rest`` alone if it
