@@ -30,6 +30,8 @@ TERMS = 128
 """Least terms per part of a split reduction."""
 ADDERS = 256
 """Threads per block of the kernel that adds up partial sums."""
+WARP, LEAST_SHARE, MOST_SHARE = 32, 4, 8
+"""Of a tree of partial sums: cells per block, least parts per thread, most threads per cell."""
 SPLIT_SHARE = 0.9
 """A default splits the reduction if its modelled time is less than this share of the unsplit one."""
 
@@ -134,11 +136,13 @@ class Engine(Tile[Gemm], ABC):
     """A configuration of a matrix-product engine on a GPU.
 
     bk, depth: k extent of a tile, and number of pipelined tiles
-    scope: memory of the accumulators
+    splits: parts of the reduction, added up by a second kernel
+    scope, parts_scope: memory of the accumulators, of whole sums and of parts
     """
 
-    bk, depth = Knob[int](), Knob[int]()
+    bk, depth, splits = Knob[int](), Knob[int](), Knob[int]()
     scope: ClassVar[str] = "register"
+    parts_scope: ClassVar[str] = "register"
 
     @property
     @abstractmethod
@@ -179,18 +183,83 @@ class Engine(Tile[Gemm], ABC):
 
     def sums(self, s: BaseSchedule, stage: str = "c", as_matrix: Callable[[str], None] = lambda out: None,
              epilogue: str | None = None) -> Sums:  # fmt: skip
-        """The Sums of a product: stage names and axes for the engine's schedule.
+        """Schedule the output stage; return the Sums (stage names and axes) of a product or of its parts.
 
         stage:     accumulates over rows i, columns j and terms k
         as_matrix: function that reindexes the output stage to rows and columns
         epilogue:  see ``out_stage``
         """
-        out = out_stage(s, stage, self.scope, epilogue)
+        acc = stage if self.splits == 1 else self._partial(s, stage)
+        out = out_stage(s, stage, self.scope if acc == stage else "register", epilogue)
         as_matrix(out)
-        return Sums.over(stage, out, self.p.axes)
+        if acc == stage:
+            return Sums.over(stage, out, self.p.axes)
+        self._add_up(s, self.p.axes, out, stage)
+        return Sums.over(acc, s.stage_out(acc, at="root", scope=self.parts_scope).name, ["rf", *self.p.axes])
+
+    # --- the reduction in parts
+
+    @property
+    def step(self) -> int:
+        """Extent of k per tile."""
+        return self.bk
+
+    def worth_parts(self, expected: Callable[[Config], float]) -> int:
+        """Value of ``splits`` with the least modelled time; 1 unless that is below ``SPLIT_SHARE`` of the unsplit one.
+
+        1 also if rows and columns are at least as many as terms: smaller tiles would fill the device as well.
+        """
+        if self.p.k <= max(self.p.m, self.p.n):
+            return 1
+        tried = {n: self.but(splits=n) for n in ORDER[1].values}
+        times = {n: expected(c.config) for n, c in tried.items() if c.parts() and c.waves()}
+        best = min(times, key=lambda n: times[n])
+        return best if times[best] < SPLIT_SHARE * times[1] else 1
+
+    def parts(self) -> bool:
+        """True if the reduction can be split as requested: ``splits`` parts of at least ``TERMS`` terms and four
+        steps.
+        """
+        length = part_length(self.p.k, self.splits, self.step)
+        return self.splits == 1 or (-(-self.p.k // length) == self.splits and length >= max(TERMS, 4 * self.step))
+
+    def waves(self) -> bool:
+        """True if unsplit, or if the split tiles make at most two waves of blocks."""
+        rows, columns = self.tiles
+        return self.splits == 1 or rows * columns * self.p.batch * self.splits <= 2 * multiprocessors(self.target)
+
+    def _partial(self, s: BaseSchedule, stage: str) -> str:
+        """Create and return the partial-sum stage of a split reduction."""
+        length = part_length(self.p.k, self.splits, self.step)
+        part, _ = s.split(f"{stage}.k", [None, length], names=("part", "k"))
+        return s.rfactor(stage, part).name
+
+    def _add_up(self, s: BaseSchedule, batch: Sequence[str], out: str, sums: str) -> None:
+        """Schedule the second kernel, which adds partial sums in ``out``: a cell per thread, or a tree for few cells."""
+        if (share := self._tree(extent_of(s, f"{out}.i"))) > 1:
+            cell = s.fuse(*(f"{out}.{x}" for x in (*batch, "i", "j")), name="each")
+            block, thread = s.split(cell, [None, WARP])
+            s.bind(block, "block.x").bind(thread, "thread.x").compute_at(sums, thread, scope="register")
+            rest, part = s.split(f"{sums}.rf", [None, share])
+            s.reorder(part, rest).reduce_across(part, "thread.y")
+            return
+        thread, few, lanes = _share_elements(s, self.p, batch, out)
+        s.compute_at(sums, thread)
+        s.reorder(*(f"{sums}.{x}" for x in ("rf", *batch, "i", "j")))
+        s.unroll(f"{sums}.rf")
+        if lanes > 1:
+            s.stage_in(written_by(s, f"{sums}.rf"), at=f"{sums}.rf", scope="register", vector=lanes)
+            s.vectorize(few).vectorize(f"{sums}.j")
+
+    def _tree(self, rows: int) -> int:
+        """Threads that share the parts of a cell; 1 if there are cells for half of the multiprocessors."""
+        threads = rows * self.p.n * self.p.batch / _together(self.p)
+        if 2 * threads >= ADDERS * multiprocessors(self.target) or self.splits < 2 * LEAST_SHARE:
+            return 1
+        return min(MOST_SHARE, 1 << ((self.splits // LEAST_SHARE).bit_length() - 1))
 
 
-ORDER = Knob(1, 8, 4, 2, 16), Knob(1, 2, 3, 4, 6, 8, 12, 16, 24, 32), Knob(0, 1), Knob(0, 1)
+ORDER = Knob(1, 8, 4, 2, 16), Knob(1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64, 128), Knob(0, 1), Knob(0, 1)
 """Knobs ``raster``, ``splits``, ``atomic`` and ``rest`` of ``Blocks``."""
 
 
@@ -204,11 +273,7 @@ class Blocks(Engine):
 
     in_flight = Knob(0, 1)
     raster, splits, atomic, rest = ORDER
-
-    @property
-    def step(self) -> int:
-        """Extent of k per tile."""
-        return self.bk
+    parts_scope = "warp"
 
     @classmethod
     @abstractmethod
@@ -254,18 +319,6 @@ class Blocks(Engine):
             return seconds(head, tile.but(splits=1).model, known) + seconds(rest, tile.model, known)
 
         return time
-
-    def worth_parts(self, expected: Callable[[Config], float]) -> int:
-        """Value of ``splits`` with the least modelled time; 1 unless that is below ``SPLIT_SHARE`` of the unsplit one.
-
-        1 also if rows and columns are at least as many as terms: smaller tiles would fill the device as well.
-        """
-        if self.p.k <= max(self.p.m, self.p.n):
-            return 1
-        tried = {n: self.but(splits=n) for n in ORDER[1].values}
-        times = {n: expected(c.config) for n, c in tried.items() if c.parts() and c.waves()}
-        best = min(times, key=lambda n: times[n])
-        return best if times[best] < SPLIT_SHARE * times[1] else 1
 
     def ahead(self) -> bool:
         """True if the pipeline is feasible: asynchronous copies with several tiles, or register copies with two."""
@@ -316,29 +369,24 @@ class Blocks(Engine):
         return whole * self.high if whole < rows else 0
 
     def parts(self) -> bool:
-        """True if the reduction can be split as requested: ``splits`` parts of at least ``TERMS`` terms and four steps,
-        ``atomic`` only for ``plain_sums`` without ``rest``. Unsplit: True without ``atomic`` and ``rest``.
+        """True if the reduction can be split as requested, ``atomic`` only for ``plain_sums`` without ``rest``; unsplit,
+        without ``atomic`` and ``rest``.
         """
         if self.splits == 1:
             return not (self.atomic or self.rest)
-        length = part_length(self.p.k, self.splits, self.step)
-        if -(-self.p.k // length) != self.splits or length < max(TERMS, 4 * self.step):
-            return False
-        return not self.atomic or (not self.rest and plain_sums(self.p))
+        return super().parts() and (not self.atomic or (not self.rest and plain_sums(self.p)))
 
     def waves(self) -> bool:
         """True if unsplit, or if the split tiles make at most two waves of blocks; with ``rest``, they and the unsplit
         ones must also be whole bands, and there must be both.
         """
-        if self.splits == 1:
-            return True
-        rows, columns = self.tiles
-        if self.rest:
-            first = self.whole_rows
-            head, rows = (-(-n // self.high) for n in (first, self.p.m - first))
-            if not first or head % self.raster or rows % self.raster:
-                return False  # bands with blocks that have nothing to do
-        return rows * columns * self.p.batch * self.splits <= 2 * multiprocessors(self.target)
+        if self.splits == 1 or not self.rest:
+            return super().waves()
+        first = self.whole_rows
+        head, rows = (-(-n // self.high) for n in (first, self.p.m - first))
+        if not first or head % self.raster or rows % self.raster:
+            return False  # bands with blocks that have nothing to do
+        return rows * self.tiles[1] * self.p.batch * self.splits <= 2 * multiprocessors(self.target)
 
     rules: ClassVar[Mapping[str, Rule]] = {
         "one group": Engine.of_one_group, "bands": bands, "parts": parts, "waves": waves,
@@ -346,27 +394,15 @@ class Blocks(Engine):
 
     def sums(self, s: BaseSchedule, stage: str = "c", as_matrix: Callable[[str], None] = lambda out: None,
              epilogue: str | None = None) -> Sums:  # fmt: skip
-        """Schedule the output stage, and return the Sums (stage names and axes) of a product.
-
-        stage:     accumulates over rows i, columns j and terms k
-        as_matrix: function that reindexes the output stage to rows and columns
-        epilogue:  see ``out_stage``
-        """
-        if self.splits == 1:
+        """As ``Engine.sums``; with ``atomic``, parts are added to the result by their own blocks."""
+        if self.splits == 1 or not self.atomic:
             return super().sums(s, stage, as_matrix, epilogue)
         batch, acc = self.p.axes, self._partial(s, stage)
-        if self.atomic:
-            first = s.decompose_reduction(stage, f"{stage}.{(*batch, 'i')[0]}").name
-            _, few, lanes = _share_elements(s, self.p, batch, first)
-            if lanes > 1:
-                s.vectorize(few)
-            out = s.atomic(stage)[stage].name
-        else:
-            last = out_stage(s, stage, epilogue=epilogue)
-            as_matrix(last)
-            self._add_up(s, batch, last, stage)
-            out = s.stage_out(acc, at="root", scope="warp").name
-        return Sums.over(acc, out, ["rf", *batch])
+        first = s.decompose_reduction(stage, f"{stage}.{(*batch, 'i')[0]}").name
+        _, few, lanes = _share_elements(s, self.p, batch, first)
+        if lanes > 1:
+            s.vectorize(few)
+        return Sums.over(acc, s.atomic(stage)[stage].name, ["rf", *batch])
 
     def declare(self, s: BaseSchedule) -> None:
         """Redeclare the last wave's leftover rows as a separate product, if requested."""
@@ -383,26 +419,15 @@ class Blocks(Engine):
         apart = s.stage_out(stage, at="root", scope="warp").name
         yield self.but(replace(self.p, m=self.p.m - first)), Sums.over(stage, apart, ["rf"])
 
-    def _partial(self, s: BaseSchedule, stage: str) -> str:
-        """Create and return the partial-sum stage of a split reduction."""
-        length = part_length(self.p.k, self.splits, self.step)
-        part, _ = s.split(f"{stage}.k", [None, length], names=("part", "k"))
-        return s.rfactor(stage, part).name
 
-    def _add_up(self, s: BaseSchedule, batch: Sequence[str], out: str, sums: str) -> None:
-        """Schedule the second kernel, which adds partial sums in ``out``."""
-        thread, few, lanes = _share_elements(s, self.p, batch, out)
-        s.compute_at(sums, thread)
-        s.reorder(*(f"{sums}.{x}" for x in ("rf", *batch, "i", "j")))
-        s.unroll(f"{sums}.rf")
-        if lanes > 1:
-            s.stage_in(written_by(s, f"{sums}.rf"), at=f"{sums}.rf", scope="register", vector=lanes)
-            s.vectorize(few).vectorize(f"{sums}.j")
+def _together(p: Gemm) -> int:
+    """Neighbours of a row that a thread of an elementwise kernel takes."""
+    return next(n for n in (4, 2, 1) if p.n % n == 0)
 
 
 def _share_elements(s: BaseSchedule, p: Gemm, batch: Sequence[str], out: str) -> tuple[str, str, int]:
     """(thread loop, neighbour loop, neighbours per thread) of an elementwise kernel over ``out``."""
-    lanes = next(n for n in (4, 2, 1) if p.n % n == 0)
+    lanes = _together(p)
     j, few = s.split(f"{out}.j", [None, lanes])
     each = s.fuse(*(f"{out}.{x}" for x in batch), f"{out}.i", j, name="each")
     block, thread = s.split(each, [None, ADDERS])

@@ -13,7 +13,7 @@ from tensorir.engines.steps import written_by
 from tensorir.engines.tiles import Config, Knob, Knobs, Rule
 from tensorir.schedule.schedule import BaseSchedule
 from tensorir.target import Target
-from tensorir.tune.gpu_devices import gpu_of
+from tensorir.tune.gpu_devices import gpu_of, usual_gpu
 from tensorir.tune.gpu_model import MatrixProduct, Tiles, seconds
 
 DTYPES = ("float32", "int32")
@@ -25,11 +25,13 @@ class SharedTile(Engine):
     """Engine with operands in shared memory per ``bk`` and register tiles read in vectors of four.
 
     ``ti`` x ``tj`` threads per block, ``ri`` x ``rj`` elements per thread;  ``vector``: copy width;
-    ``fragments``: load a step's operands to registers first;  ``depth``: pipeline stages
+    ``fragments``: load a step's operands to registers first;  ``depth``: pipeline stages;
+    ``splits``: parts of the reduction
     """
 
     ti, tj, ri, rj = Knob(16, 8, 32, 4), Knob(16, 8, 32), Knob(8, 4, 2, 1, 16), Knob(8, 4, 2, 1)
     bk, vector, fragments, depth = Knob(8, 16, 32), Knob(4, 1), Knob(1, 0), Knob(2, 1)
+    splits = ORDER[1]
 
     @property
     def high(self) -> int:
@@ -82,30 +84,37 @@ class SharedTile(Engine):
     @classmethod
     def expected(cls, p: Gemm, target: Target) -> Callable[[Config], float] | None:
         """Function from a configuration to modelled seconds; None for an unknown device."""
-        gpu, product = gpu_of(target), WarpTile.modelled(p)
-        return (lambda c: seconds(product, cls(c, p, target).model, gpu)) if gpu else None
+        return cls._seconds(p, target) if gpu_of(target) else None
+
+    @classmethod
+    def _seconds(cls, p: Gemm, target: Target) -> Callable[[Config], float]:
+        gpu, product = usual_gpu(target), WarpTile.modelled(p)
+        return lambda c: seconds(product, cls(c, p, target).model, gpu)
 
     @property
     def model(self) -> Tiles:
         """This configuration in the performance model's terms."""
         return Tiles("threads", self.high, self.wide, self.bk, self.ri, self.rj, self.depth, False,
-                     vector=4 if self.ri % 4 == self.rj % 4 == 0 else 1)  # fmt: skip
+                     vector=4 if self.ri % 4 == self.rj % 4 == 0 else 1, splits=self.splits)  # fmt: skip
 
     rules: ClassVar[Mapping[str, Rule]] = {
         "threads": lambda t: t.ti * t.tj in (64, 128, 256),
         "shared": Engine.shared,
         "registers": lambda t: t.ri * t.rj <= 128,
         "unrolled": lambda t: t.unrolled <= 1024,
-        "grid": lambda t: has_room(t.target, t.p.batch, *t.tiles),
+        "grid": lambda t: has_room(t.target, t.p.batch * t.splits, *t.tiles),
         "one group": Engine.of_one_group,
+        "parts": Engine.parts,
+        "waves": Engine.waves,
     }
 
     @classmethod
     def start(cls, p: Gemm, target: Target) -> Config | None:
         tile, bk = (8, 8) if p.m >= 256 and p.n >= 256 else (4, 16)
-        first = dict(ti=16, tj=16, rj=tile, bk=bk, vector=4, fragments=1, depth=2)
+        first = dict(ti=16, tj=16, rj=tile, bk=bk, vector=4, fragments=1, depth=2, splits=1)
         starts = [{**first, "ri": n} for n in (8, 4, 2, 1) if n <= tile]
         wanted = next((c for c in starts if cls(c, p, target).of_one_group()), starts[-1])
+        wanted["splits"] = cls(wanted, p, target).worth_parts(cls._seconds(p, target))
         knobs, where = cls.knobs(p, target), cls.where(p, target)
         return start(knobs, where, lambda c: cls(c, p, target).operand_bytes, wanted)
 

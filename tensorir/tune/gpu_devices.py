@@ -129,3 +129,9 @@ def _known(name: str, capability: int | None, units: int) -> Gpu | None:
             return None
         found = alike[0]
     return replace(found, units=units) if units else found
+
+
+def usual_gpu(target: Target) -> Gpu:
+    """``gpu_of``, for an unknown device an A100 with the target's number of multiprocessors, if known."""
+    found = gpu_of(target) or GPUS["A100"][1]
+    return replace(found, units=target.units) if target.units else found

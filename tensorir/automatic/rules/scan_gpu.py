@@ -16,11 +16,9 @@ from tensorir.ir.structure import among
 from tensorir.ir.tree import Axis, Iter, Load
 from tensorir.ir.visit import uses
 from tensorir.schedule.schedule import BaseSchedule
-from tensorir.tune.gpu_devices import GPUS, Gpu, gpu_of
+from tensorir.tune.gpu_devices import Gpu, usual_gpu
 from tensorir.tune.gpu_model import DRAM_SHARE, LAUNCH_S, overlapped
 
-UNKNOWN = "A100"
-"""GPU whose parameters the cost model uses for unknown devices."""
 WARP = 32
 SHARED_CYCLES = 30.0
 """Latency of shared memory in cycles."""
@@ -101,7 +99,7 @@ class ThreadsPart(Part):
         return self.fastest()
 
     def expected(self) -> Callable[[Config], float] | None:
-        gpu = gpu_of(self.target) or GPUS[UNKNOWN][1]
+        gpu = usual_gpu(self.target)
         return lambda c: self._seconds(c, gpu)
 
     def _seconds(self, c: Config, gpu: Gpu) -> float:

@@ -52,7 +52,7 @@ VALUES: Mapping[type[Engine], Mapping[str, int]] = {
     TensorTile: dict(bm=3, bn=3, wm=2, wn=2, bk=2, depth=3, in_flight=2, raster=3, splits=4, atomic=1, rest=1,
                      staged=2),
     WarpTile: dict(li=2, ri=2, rj=3, wi=2, wj=2, bk=2, depth=3, in_flight=2, raster=2, splits=4, atomic=1, rest=1),
-    SharedTile: dict(ti=4, tj=3, ri=4, rj=4, bk=2, vector=2, fragments=2, depth=2),
+    SharedTile: dict(ti=4, tj=3, ri=4, rj=4, bk=2, vector=2, fragments=2, depth=2, splits=4),
 }  # fmt: skip
 """Maximum values searched per knob of each engine, when other parts have knobs too."""
 WHOLE_PARTS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 16, 18, 22, 26, 33, 44, 66, 88, 132)
@@ -192,7 +192,9 @@ class BlockProductPart(ProductPart[Engine]):
         legal: list[Config] = [usual] if all(test(usual) for test in where.values()) else []
         kept = {name: [usual[name]] for name in KEPT_KNOBS if name in usual}
         if "splits" in usual:  # other tiles may need none, and leave room for fewer copies
-            kept |= {"splits": sorted({1, usual["splits"]}), "raster": [*dict.fromkeys((usual["raster"], 1))]}
+            kept["splits"] = sorted({1, usual["splits"]})
+        if "raster" in usual:
+            kept["raster"] = [*dict.fromkeys((usual["raster"], 1))]
         if self.engine in ON_TENSOR_CORES:  # three tiles may leave room for results, or for another block
             kept["depth"] = [*dict.fromkeys((usual["depth"], 3))]
         if self._ends_anywhere:

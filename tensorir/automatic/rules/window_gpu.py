@@ -25,7 +25,7 @@ from tensorir.ir.dims import most
 from tensorir.ir.dtypes import DTYPES
 from tensorir.schedule.schedule import BaseSchedule
 from tensorir.target import Target
-from tensorir.tune.gpu_devices import GPUS, Gpu, gpu_of
+from tensorir.tune.gpu_devices import Gpu, usual_gpu
 from tensorir.tune.gpu_model import (
     BLOCK_START,
     COPY_SLOTS,
@@ -51,8 +51,6 @@ TILED = 3
 """Number of inner axes that are tiled."""
 NEAR_FACTOR = 1.15
 """Factor on the least modelled time within which the model cannot rank tiles (docs/cuda-evidence.md)."""
-UNKNOWN = "A100"
-"""GPU whose parameters the cost model uses for unknown devices."""
 PACKED = 128
 """Elements of an operand packed per block."""
 
@@ -206,7 +204,7 @@ class WindowPart(Part):
         return min(near, key=lambda c: (self._moved(c), seconds(c)), default=fastest[2])
 
     def expected(self) -> Callable[[Config], float] | None:
-        gpu = gpu_of(self.target) or GPUS[UNKNOWN][1]
+        gpu = usual_gpu(self.target)
         return lambda c: self._seconds(c, gpu)
 
     def _seconds(self, c: Config, gpu: Gpu) -> float:
