@@ -6,6 +6,7 @@ import functools
 import math
 from dataclasses import dataclass, replace
 
+from tensorir.gpu_devices import Gpu, usual_gpu
 from tensorir.target import Target
 
 PAGE = 4096
@@ -18,6 +19,7 @@ class Machine:
 
     cores:    cores or multiprocessors that run blocks concurrently;  clock: cycles per second
     threads:  operations per cycle, in those of a CPU core: 1 on CPUs, more on a multiprocessor
+    full:     threads that keep a core busy: 1 on CPUs, more where they hide each other's latencies
     call_s:   seconds to launch a program of any number of kernels;  launch_s: for each kernel
     block_s:  seconds of a core to start a block;  wake_s: until other cores start, if any kernel has several blocks
     least_s:  minimum seconds of a kernel
@@ -32,6 +34,7 @@ class Machine:
     cores: int
     clock: float
     threads: float
+    full: int
     call_s: float
     launch_s: float
     block_s: float
@@ -72,25 +75,34 @@ class Machine:
 
 
 _CPU = Machine(
-    cores=16, clock=3e9, threads=1.0, call_s=1.2e-6, launch_s=0.8e-6, block_s=8e-8, wake_s=3.6e-6, least_s=7e-6,
+    cores=16, clock=3e9, threads=1.0, full=1, call_s=1.2e-6, launch_s=0.8e-6, block_s=8e-8, wake_s=3.6e-6, least_s=7e-6,
     levels=((2e5, 65e9), (math.inf, 28.5e9)), memory_s=2e11,
     sets=((8, 1 << 12, 0.0), (8, 1 << 17, 6.0)), miss=70.0, walk=4.0, apart=1.0,
 )  # fmt: skip
 """A server CPU with 64-byte vectors; times fitted to benchmarks/automatic/fusions.py on two of its cores."""
-_GPU = Machine(
-    cores=108, clock=1.4e9, threads=51.2, call_s=2e-6, launch_s=2e-6, block_s=0.0, wake_s=0.0, least_s=0.0,
-    levels=((30e6 / 108, 4e12 / 108), (math.inf, 1.5e12 / 108)), memory_s=math.inf,
-    sets=(), miss=0.0, walk=0.0, apart=0.25,
-)  # fmt: skip
-"""A GPU, from a data sheet; not validated by measurements."""
+CORE_OPS = 2.5
+"""Operations of a CPU core per cycle of its ``Machine.clock``: what ``Machine.threads`` counts in."""
+CACHE_SHARE, CACHE_RATE_SHARE, MEMORY_RATE_SHARE = 0.7, 0.55, 0.96
+"""Shares of a GPU's L2 cache, of the cache's rate and of the memory's rate on the data sheet that kernels have."""
+
+
+def _machine_of_gpu(gpu: Gpu) -> Machine:
+    """The machine of a GPU, from its data sheet; not validated by measurements."""
+    cache = CACHE_SHARE * gpu.l2_bytes / gpu.units, CACHE_RATE_SHARE * gpu.l2_rate * gpu.clock / gpu.units
+    return Machine(
+        cores=gpu.units, clock=gpu.clock, threads=gpu.threads_rate / CORE_OPS, full=256, call_s=2e-6, launch_s=2e-6,
+        block_s=0.0, wake_s=0.0, least_s=0.0, levels=(cache, (math.inf, MEMORY_RATE_SHARE * gpu.dram / gpu.units)),
+        memory_s=math.inf, sets=(), miss=0.0, walk=0.0, apart=0.25,
+    )  # fmt: skip
 
 
 def machine_of(target: Target) -> Machine:
-    """The machine that a target names, with ``target.units`` cores where they are known."""
-    return _machine(target.kind, target.units)
+    """The machine that a target names, with ``target.units`` cores where they are known; a GPU's is that of
+    ``usual_gpu``.
+    """
+    return _machine_of_gpu(usual_gpu(target)) if target.kind == "gpu" else _cpu(target.units)
 
 
 @functools.lru_cache(maxsize=64)
-def _machine(kind: str, units: int) -> Machine:
-    table = _CPU if kind == "cpu" else _GPU
-    return replace(table, cores=units) if units else table
+def _cpu(units: int) -> Machine:
+    return replace(_CPU, cores=units) if units else _CPU

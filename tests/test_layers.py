@@ -9,9 +9,9 @@ from pathlib import Path
 from parsed import PACKAGE, tree
 
 LAYERS = (
-    "_package", "codec", "errors", "target", "prices", "machine", "ir", "arith", "expr", "nn", "intrin", "interp",
-    "algorithms", "schedule", "lower", "codegen", "runtime", "check", "tune", "engines", "automatic", "export", "api",
-    "ops", "cli",
+    "_package", "codec", "errors", "target", "prices", "gpu_devices", "machine", "ir", "arith", "expr", "nn", "intrin",
+    "interp", "algorithms", "schedule", "lower", "codegen", "runtime", "check", "tune", "engines", "automatic",
+    "export", "api", "ops", "cli",
 )  # fmt: skip
 FREE = ("__init__", "__main__", "show")
 """``tensorir/__init__.py`` names everything lazily, ``show`` may look at anything."""

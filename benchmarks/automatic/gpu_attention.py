@@ -32,9 +32,9 @@ from offline import of_kernel  # noqa: E402
 
 import tensorir as tir  # noqa: E402
 from tensorir.check.emulate import emulate  # noqa: E402
+from tensorir.gpu_devices import gpu_of  # noqa: E402
 from tensorir.interp.reference import random_arguments  # noqa: E402
 from tensorir.runtime.cuda import compile_cubin, nvrtc_version, sass, sass_opcodes  # noqa: E402
-from tensorir.tune.gpu_devices import gpu_of  # noqa: E402
 
 RESULT = ROOT / "benchmarks" / "results" / "automatic_gpu_attention.json"
 ARCHES = ("sm_80", "sm_90a")

@@ -28,8 +28,8 @@ import tensorir as tir
 from tensorir.engines.gemm_gpu import WarpTile
 from tensorir.engines.gemm_tensor import TensorTile
 from tensorir.engines.problems import Gemm
+from tensorir.gpu_devices import GPUS, Gpu
 from tensorir.target import Target
-from tensorir.tune.gpu_devices import GPUS, Gpu
 from tensorir.tune.gpu_model import COPY_SLOTS, MatrixProduct, Tiles, read_passes, seconds
 
 HERE = Path(__file__).parent

@@ -32,7 +32,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "gpu"))
 from judge_model import CLBLAST, clblast_tiles
 from measuring import environment
 
-from tensorir.tune.gpu_devices import GPUS
+from tensorir.gpu_devices import GPUS
 from tensorir.tune.gpu_model import MatrixProduct, seconds
 from tensorir.tune.pool import Pool
 from tensorir.tune.strategy import Bayes

@@ -86,7 +86,7 @@ class KernelCounts:
 
     cycles: sum over all cores;  nbytes: bytes of the arrays in memory that it accesses, each array once
     moved:  bytes of memory traffic, including lines loaded before a partial write
-    blocks: blocks of the grid, over which the cycles are distributed
+    blocks: blocks of the grid, over which the cycles are distributed;  threads: of a block
     rate:   bytes per second of a core, for arrays of the whole program;  stages: its stages, the costliest first
     """
 
@@ -94,14 +94,20 @@ class KernelCounts:
     nbytes: int
     moved: float
     blocks: int
+    threads: int
     rate: float
     stages: tuple[Counted, ...]
+
+    def busy(self, machine: Machine) -> float:
+        """Share, in (0, 1], of the machine's cores, or of the threads that would keep them busy."""
+        at_once = self.threads * -(-self.blocks // machine.cores)
+        return min(machine.cores, self.blocks) / machine.cores * min(1.0, at_once / machine.full)
 
     def worked(self, machine: Machine) -> float:
         """Seconds of the kernel's blocks; launches excluded."""
         computed, moved = self.cycles / (machine.clock * machine.threads), self.moved / self.rate
         alone = max(computed, moved) + OVERLAP * min(computed, moved)
-        return alone / min(machine.cores, self.blocks) + self.blocks * machine.block_s / machine.cores
+        return alone / (machine.cores * self.busy(machine)) + self.blocks * machine.block_s / machine.cores
 
     def launched(self, machine: Machine) -> float:
         """Seconds of launch overhead: ``launch_s``, or for a short kernel the rest of ``least_s``, its minimum time."""
@@ -172,9 +178,14 @@ def _kernel(index: Index, root: Stmt, target: Target, rate: float, scalar: Mappi
         for b, read, more in c.touched():
             nbytes[b] = max(nbytes.get(b, 0.0), read)
             moved[b] = max(moved.get(b, 0.0), more)
-    blocks = max(math.prod(_extent(x) for x in c.loops if x.kind.level == "block") for c in each)
+    blocks, threads = (max(_bound(c, level) for c in each) for level in ("block", "thread"))
     cycles, held = sum(c.cycles for c in each), int(sum(nbytes.values()))
-    return KernelCounts(cycles, held, sum(moved.values()), max(1, blocks), rate, tuple(each))
+    return KernelCounts(cycles, held, sum(moved.values()), max(1, blocks), max(1, threads), rate, tuple(each))
+
+
+def _bound(c: Counted, level: str) -> int:
+    """Iterations of a stage's loops bound to blocks, or to threads; lanes of warps are implied."""
+    return math.prod(_extent(x) * max(1, x.kind.lanes) for x in c.loops if x.kind.level == level)
 
 
 def _extent(x: Loop) -> int:

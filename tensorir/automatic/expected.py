@@ -20,7 +20,7 @@ class Expected(Shown):
 
     seconds: of one call, launches included, kernels of ``run_once`` left out; symbolic extents count as their maximum
     limit:   of the slowest kernel: "multiply-adds", "arithmetic", "dependent sums" (each waits for the last), "memory",
-             "idle cores" (fewer blocks than half of them), or "launch" if launches take most of the time
+             "idle cores" (blocks for less than half of them, or threads), or "launch" if launches take most of the time
     kernels: number of kernels
     """
 
@@ -61,7 +61,7 @@ def expected_of(s: BaseSchedule) -> Expected:
 
 
 def _limit(k: KernelCounts, machine: Machine) -> str:
-    if 2 * k.blocks < machine.cores:
+    if 2 * k.busy(machine) < 1:
         return "idle cores"
     if k.moved / k.rate > k.cycles / (machine.clock * machine.threads):
         return "memory"

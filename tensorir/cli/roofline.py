@@ -22,6 +22,7 @@ from tensorir.errors import TensorIRError
 from tensorir.expr.compute import compute, placeholder, reduce_axis
 from tensorir.expr.reducers import sum as total
 from tensorir.expr.tensor import Tensor
+from tensorir.gpu_devices import gpu_of
 from tensorir.ir.dtypes import DTYPES
 from tensorir.runtime.cache import cache_key, default_cache
 from tensorir.runtime.device import Device, open_device
@@ -30,7 +31,6 @@ from tensorir.runtime.timing import slots
 from tensorir.runtime.turns import DeviceTurns
 from tensorir.show.figures import Point, Roof
 from tensorir.target import Target
-from tensorir.tune.gpu_devices import gpu_of
 from tensorir.tune.record import Record
 from tensorir.tune.summary import Tuned
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from tensorir.engines.tiles import Config, Knobs, cheapest
 from tensorir.ir.build import as_int
+from tensorir.machine import machine_of
 
 if TYPE_CHECKING:
     from tensorir.schedule.schedule import BaseSchedule
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 
 ROOMY = 48 * 1024
 """Bytes of shared memory per block that defaults keep to if possible, so that several blocks fit a multiprocessor."""
+WARP, TREE_THREADS, LEAST_PARTS = 32, 256, 4
+"""Of a tree of partial sums: cells per block, threads, and least parts per thread."""
 
 
 def bind_grid(s: BaseSchedule, z: Sequence[str], y: Sequence[str], x: Sequence[str]) -> str:
@@ -56,6 +59,29 @@ def joint(s: BaseSchedule, loops: Sequence[str]) -> str:
     for loop in loops[1:]:
         one = s.fuse(one, loop)
     return one
+
+
+def add_by_tree(s: BaseSchedule, cells: Sequence[str], parts: str, each: int, sums: str | None = None) -> bool:
+    """Bind a kernel that adds partial sums, several threads to a cell, and return True; False without a step if blocks
+    of ``each`` cells are enough for half of the multiprocessors, or there are few parts.
+
+    cells: loops over the results;  parts: loop over the parts, in the stage ``sums`` if another one reads the sums
+    """
+    count, terms = _blocks(s, cells), extent_of(s, parts)
+    width = min(WARP, 1 << (count - 1).bit_length())
+    share = min(TREE_THREADS // width, 1 << (max(1, terms // LEAST_PARTS).bit_length() - 1))
+    if 2 * count >= each * machine_of(s.target).cores or share == 1:
+        return False
+    block, cell = s.split(joint(s, cells), [None, width]) if cells else ("", "")
+    if cells:
+        s.bind(block, "block.x")
+    if width > 1:
+        s.bind(cell, "thread.x")
+    if sums is not None:
+        s.compute_at(sums, cell, scope="register")
+    rest, part = s.split(parts, [None, share])
+    s.reorder(part, rest).reduce_across(part, "thread.y" if width > 1 else "thread.x")
+    return True
 
 
 def start(knobs: Knobs, where: Mapping[str, Callable[[Config], object]], shared_bytes: Callable[[Config], int],

@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar, NamedTuple, Self
 
-from tensorir.engines.blocks import extent_of
+from tensorir.engines.blocks import add_by_tree, extent_of
 from tensorir.engines.problems import Gemm
 from tensorir.engines.steps import last_stage, out_stage, written_by
 from tensorir.engines.tiles import Config, Knob, Knobs, Rule, Tile
+from tensorir.gpu_devices import gpu_of
 from tensorir.schedule.schedule import BaseSchedule
 from tensorir.target import Target
-from tensorir.tune.gpu_devices import gpu_of
 from tensorir.tune.gpu_model import MatrixProduct, Tiles, seconds
 
 MULTIPROCESSORS = 132
@@ -30,8 +30,6 @@ TERMS = 128
 """Least terms per part of a split reduction."""
 ADDERS = 256
 """Threads per block of the kernel that adds up partial sums."""
-WARP, LEAST_SHARE, MOST_SHARE = 32, 4, 8
-"""Of a tree of partial sums: cells per block, least parts per thread, most threads per cell."""
 SPLIT_SHARE = 0.9
 """A default splits the reduction if its modelled time is less than this share of the unsplit one."""
 
@@ -235,13 +233,9 @@ class Engine(Tile[Gemm], ABC):
         return s.rfactor(stage, part).name
 
     def _add_up(self, s: BaseSchedule, batch: Sequence[str], out: str, sums: str) -> None:
-        """Schedule the second kernel, which adds partial sums in ``out``: a cell per thread, or a tree for few cells."""
-        if (share := self._tree(extent_of(s, f"{out}.i"))) > 1:
-            cell = s.fuse(*(f"{out}.{x}" for x in (*batch, "i", "j")), name="each")
-            block, thread = s.split(cell, [None, WARP])
-            s.bind(block, "block.x").bind(thread, "thread.x").compute_at(sums, thread, scope="register")
-            rest, part = s.split(f"{sums}.rf", [None, share])
-            s.reorder(part, rest).reduce_across(part, "thread.y")
+        """Schedule the second kernel, which adds partial sums in ``out``: a cell per thread, or by a tree."""
+        cells = [f"{out}.{x}" for x in (*batch, "i", "j")]
+        if add_by_tree(s, cells, f"{sums}.rf", ADDERS * _together(self.p), sums):
             return
         thread, few, lanes = _share_elements(s, self.p, batch, out)
         s.compute_at(sums, thread)
@@ -250,13 +244,6 @@ class Engine(Tile[Gemm], ABC):
         if lanes > 1:
             s.stage_in(written_by(s, f"{sums}.rf"), at=f"{sums}.rf", scope="register", vector=lanes)
             s.vectorize(few).vectorize(f"{sums}.j")
-
-    def _tree(self, rows: int) -> int:
-        """Threads that share the parts of a cell; 1 if there are cells for half of the multiprocessors."""
-        threads = rows * self.p.n * self.p.batch / _together(self.p)
-        if 2 * threads >= ADDERS * multiprocessors(self.target) or self.splits < 2 * LEAST_SHARE:
-            return 1
-        return min(MOST_SHARE, 1 << ((self.splits // LEAST_SHARE).bit_length() - 1))
 
 
 ORDER = Knob(1, 8, 4, 2, 16), Knob(1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64, 128), Knob(0, 1), Knob(0, 1)
@@ -369,8 +356,9 @@ class Blocks(Engine):
         return whole * self.high if whole < rows else 0
 
     def parts(self) -> bool:
-        """True if the reduction can be split as requested, ``atomic`` only for ``plain_sums`` without ``rest``; unsplit,
-        without ``atomic`` and ``rest``.
+        """True if the reduction can be split as requested, ``atomic`` only for ``plain_sums`` without ``rest``.
+
+        Unsplit: True without ``atomic`` and ``rest``.
         """
         if self.splits == 1:
             return not (self.atomic or self.rest)

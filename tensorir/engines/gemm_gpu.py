@@ -11,9 +11,9 @@ from tensorir.engines.gemm_tensor import multiplication
 from tensorir.engines.problems import Gemm
 from tensorir.engines.steps import written_by
 from tensorir.engines.tiles import Config, Knob, Knobs, Rule
+from tensorir.gpu_devices import gpu_of, usual_gpu
 from tensorir.schedule.schedule import BaseSchedule
 from tensorir.target import Target
-from tensorir.tune.gpu_devices import gpu_of, usual_gpu
 from tensorir.tune.gpu_model import MatrixProduct, Tiles, seconds
 
 DTYPES = ("float32", "int32")

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tensorir.tune.gpu_devices import Gpu
+from tensorir.gpu_devices import Gpu
 
 LAUNCH_S = 2.5e-6
 """Seconds of an empty kernel from start to end, first loads from cold memory included."""

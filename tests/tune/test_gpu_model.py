@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import tensorir as tir
+from tensorir.gpu_devices import GPUS, gpu_of
 from tensorir.target import Target
 from tensorir.tune.baseline import Climber, RandomSearch
-from tensorir.tune.gpu_devices import GPUS, gpu_of
 from tensorir.tune.gpu_model import MatrixProduct, Tiles, dram_bytes, explain, resident, seconds, spilling
 from tensorir.tune.pool import HOPELESS_RATIO, Pool
 from tensorir.tune.strategy import Bayes

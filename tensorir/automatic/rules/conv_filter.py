@@ -18,11 +18,11 @@ from tensorir.engines.gemm_tensor import KINDS, instructions, load_rows, modelle
 from tensorir.engines.problems import Conv
 from tensorir.engines.steps import out_stage
 from tensorir.engines.tiles import Knob, Knobs, Rule, Tile
+from tensorir.gpu_devices import gpu_of
 from tensorir.intrin.cuda import MULTIPLICATIONS, Multiplication, loads_rows
 from tensorir.schedule.analysis import packed_names
 from tensorir.schedule.schedule import BaseSchedule
 from tensorir.target import Target
-from tensorir.tune.gpu_devices import gpu_of
 from tensorir.tune.gpu_model import MatrixProduct, Tiles, seconds
 
 PARTS = (1, 2, 4, 8, 16, 32, 64)

@@ -13,13 +13,13 @@ from tensorir.automatic.facts import Graph, Nest
 from tensorir.automatic.part import Config, Part
 from tensorir.automatic.rules.matrix_view import multiplies
 from tensorir.automatic.rules.rolling import RollingPart, own_loops, skip_masked
+from tensorir.gpu_devices import Gpu, gpu_of
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.structure import identical
 from tensorir.ir.tree import Buffer, Const, Var
 from tensorir.ir.visit import find
 from tensorir.schedule.schedule import BaseSchedule
 from tensorir.target import Target
-from tensorir.tune.gpu_devices import Gpu, gpu_of
 from tensorir.tune.legal import Predicate
 
 KINDS = {"float16": "f16", "bfloat16": "bf16"}

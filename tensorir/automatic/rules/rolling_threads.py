@@ -12,9 +12,9 @@ from tensorir.automatic.facts import Graph, Nest
 from tensorir.automatic.part import Config, Part
 from tensorir.automatic.rules.rolling import own_loops
 from tensorir.automatic.rules.rolling_gpu import WarpRollingPart, mapped
+from tensorir.gpu_devices import Gpu
 from tensorir.schedule.schedule import BaseSchedule
 from tensorir.target import Target
-from tensorir.tune.gpu_devices import Gpu
 from tensorir.tune.legal import Predicate
 
 TILE = 8

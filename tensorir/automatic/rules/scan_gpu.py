@@ -11,12 +11,12 @@ from tensorir.arith.affine import Arith, Linear
 from tensorir.automatic.facts import Nest, widest_bits
 from tensorir.automatic.part import Config, Part
 from tensorir.automatic.rules.requests import SECTOR
+from tensorir.gpu_devices import Gpu, usual_gpu
 from tensorir.ir.dims import most
 from tensorir.ir.structure import among
 from tensorir.ir.tree import Axis, Iter, Load
 from tensorir.ir.visit import uses
 from tensorir.schedule.schedule import BaseSchedule
-from tensorir.tune.gpu_devices import Gpu, usual_gpu
 from tensorir.tune.gpu_model import DRAM_SHARE, LAUNCH_S, overlapped
 
 WARP = 32

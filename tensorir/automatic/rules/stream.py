@@ -13,6 +13,7 @@ from tensorir.automatic.part import Config, Part
 from tensorir.automatic.rules.register_counts import PICKED_LANES, picked
 from tensorir.automatic.rules.requests import WINDOW, Requests, Run
 from tensorir.automatic.rules.row_chain import LONGEST_CHAIN
+from tensorir.engines.blocks import add_by_tree
 from tensorir.engines.gemm_blocks import multiprocessors
 from tensorir.engines.model import crowding
 from tensorir.ir.dims import most
@@ -438,6 +439,9 @@ def fused(s: BaseSchedule, loops: Sequence[str]) -> str:
 
 
 def add_parts(s: BaseSchedule, stage: str, cells: int) -> None:
-    """Bind the kernel that adds partial sums on a GPU: one thread per cell; ``cells``: number of its spatial loops."""
-    if cells:
+    """Bind the kernel that adds partial sums on a GPU: by a tree, or one thread per cell; ``cells``: number of its
+    spatial loops.
+    """
+    own = [str(x) for x in s.loops(stage)]
+    if not add_by_tree(s, own[:cells], own[cells], ADDING) and cells:
         s.share_out(*s.loops(stage)[:cells], each=ADDING, within="thread.x")

@@ -21,11 +21,11 @@ from tensorir.automatic.rules.register_counts import Reads, reduced
 from tensorir.automatic.rules.register_image import Image, image_of
 from tensorir.automatic.rules.requests import SECTOR
 from tensorir.automatic.rules.stream import windows
+from tensorir.gpu_devices import Gpu, usual_gpu
 from tensorir.ir.dims import most
 from tensorir.ir.dtypes import DTYPES
 from tensorir.schedule.schedule import BaseSchedule
 from tensorir.target import Target
-from tensorir.tune.gpu_devices import Gpu, usual_gpu
 from tensorir.tune.gpu_model import (
     BLOCK_START,
     COPY_SLOTS,

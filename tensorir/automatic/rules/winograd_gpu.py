@@ -30,9 +30,9 @@ from tensorir.engines.gemm_gpu import WarpTile
 from tensorir.engines.gemm_tensor import TensorTile, multiplication
 from tensorir.engines.problems import Conv, Gemm
 from tensorir.engines.tiles import Knob, Knobs, Rule
+from tensorir.gpu_devices import gpu_of
 from tensorir.schedule.schedule import BaseSchedule
 from tensorir.target import Target
-from tensorir.tune.gpu_devices import gpu_of
 from tensorir.tune.gpu_model import DRAM_SHARE, LAUNCH_S, MatrixProduct, Tiles, seconds
 
 THREADS = 256

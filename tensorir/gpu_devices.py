@@ -133,5 +133,9 @@ def _known(name: str, capability: int | None, units: int) -> Gpu | None:
 
 def usual_gpu(target: Target) -> Gpu:
     """``gpu_of``, for an unknown device an A100 with the target's number of multiprocessors, if known."""
-    found = gpu_of(target) or GPUS["A100"][1]
-    return replace(found, units=target.units) if target.units else found
+    return gpu_of(target) or _of_units(target.units)
+
+
+@functools.lru_cache(maxsize=64)
+def _of_units(units: int) -> Gpu:
+    return replace(_A100, units=units) if units else _A100
