@@ -20,6 +20,7 @@ class Machine:
     cores:    cores or multiprocessors that run blocks concurrently;  clock: cycles per second
     threads:  operations per cycle, in those of a CPU core: 1 on CPUs, more on a multiprocessor
     full:     threads that keep a core busy: 1 on CPUs, more where they hide each other's latencies
+    turn:     cycles between operations of one thread;  barrier: cycles until threads of a block have combined results
     call_s:   seconds to launch a program of any number of kernels;  launch_s: for each kernel
     block_s:  seconds of a core to start a block;  wake_s: until other cores start, if any kernel has several blocks
     least_s:  minimum seconds of a kernel
@@ -35,6 +36,8 @@ class Machine:
     clock: float
     threads: float
     full: int
+    turn: float
+    barrier: float
     call_s: float
     launch_s: float
     block_s: float
@@ -69,13 +72,20 @@ class Machine:
         size, rate = next(level for level in self.levels if nbytes <= level[0] * self.cores)
         return min(rate, self.memory_s / self.cores) if math.isinf(size) else rate
 
+    def busy(self, blocks: int, threads: int) -> float:
+        """Share, in (0, 1], of the cores that ``blocks`` of ``threads`` occupy, or of the threads that would keep these
+        busy.
+        """
+        return min(self.cores, blocks) / self.cores * min(1.0, threads * -(-blocks // self.cores) / self.full)
+
     def balance(self, blocks: int) -> float:
         """Fraction, in (0, 1], of the cores' time used by ``blocks`` >= 1 equal blocks."""
         return blocks / (-(-blocks // self.cores) * self.cores)
 
 
 _CPU = Machine(
-    cores=16, clock=3e9, threads=1.0, full=1, call_s=1.2e-6, launch_s=0.8e-6, block_s=8e-8, wake_s=3.6e-6, least_s=7e-6,
+    cores=16, clock=3e9, threads=1.0, full=1, turn=1.0, barrier=0.0,
+    call_s=1.2e-6, launch_s=0.8e-6, block_s=8e-8, wake_s=3.6e-6, least_s=7e-6,
     levels=((2e5, 65e9), (math.inf, 28.5e9)), memory_s=2e11,
     sets=((8, 1 << 12, 0.0), (8, 1 << 17, 6.0)), miss=70.0, walk=4.0, apart=1.0,
 )  # fmt: skip
@@ -90,9 +100,10 @@ def _machine_of_gpu(gpu: Gpu) -> Machine:
     """The machine of a GPU, from its data sheet; not validated by measurements."""
     cache = CACHE_SHARE * gpu.l2_bytes / gpu.units, CACHE_RATE_SHARE * gpu.l2_rate * gpu.clock / gpu.units
     return Machine(
-        cores=gpu.units, clock=gpu.clock, threads=gpu.threads_rate / CORE_OPS, full=256, call_s=2e-6, launch_s=2e-6,
-        block_s=0.0, wake_s=0.0, least_s=0.0, levels=(cache, (math.inf, MEMORY_RATE_SHARE * gpu.dram / gpu.units)),
-        memory_s=math.inf, sets=(), miss=0.0, walk=0.0, apart=0.25,
+        cores=gpu.units, clock=gpu.clock, threads=gpu.threads_rate / CORE_OPS, full=256, turn=2.0, barrier=40.0,
+        call_s=2e-6, launch_s=2e-6, block_s=0.0, wake_s=0.0, least_s=0.0,
+        levels=(cache, (math.inf, MEMORY_RATE_SHARE * gpu.dram / gpu.units)), memory_s=math.inf,
+        sets=(), miss=0.0, walk=0.0, apart=0.25,
     )  # fmt: skip
 
 

@@ -100,8 +100,7 @@ class KernelCounts:
 
     def busy(self, machine: Machine) -> float:
         """Share, in (0, 1], of the machine's cores, or of the threads that would keep them busy."""
-        at_once = self.threads * -(-self.blocks // machine.cores)
-        return min(machine.cores, self.blocks) / machine.cores * min(1.0, at_once / machine.full)
+        return machine.busy(self.blocks, self.threads)
 
     def worked(self, machine: Machine) -> float:
         """Seconds of the kernel's blocks; launches excluded."""

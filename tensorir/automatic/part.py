@@ -19,6 +19,11 @@ Config = Mapping[str, int]
 """Values of a part's knobs, by name: integers, except for knobs that only an engine reads."""
 
 
+def parts_of(c: Config) -> int:
+    """Parts of what a configuration splits, from its knob ``parts``; 1 without one."""
+    return int(c.get("parts", 1))
+
+
 def configurations(knobs: Mapping[str, Sequence[object]]) -> Iterator[Config]:
     """All combinations of knob values, legal or not."""
     for values in itertools.product(*knobs.values()):

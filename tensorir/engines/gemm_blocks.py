@@ -18,12 +18,11 @@ from tensorir.engines.problems import Gemm
 from tensorir.engines.steps import last_stage, out_stage, written_by
 from tensorir.engines.tiles import Config, Knob, Knobs, Rule, Tile
 from tensorir.gpu_devices import gpu_of
+from tensorir.machine import machine_of
 from tensorir.schedule.schedule import BaseSchedule
 from tensorir.target import Target
 from tensorir.tune.gpu_model import MatrixProduct, Tiles, seconds
 
-MULTIPROCESSORS = 132
-"""Assumed multiprocessors of an unknown device: those of an H100 or H200."""
 UNSPLIT: Mapping[str, int] = {"raster": 1, "splits": 1, "atomic": 0, "rest": 0}
 """Knob values for row-major blocks without split reductions."""
 TERMS = 128
@@ -37,9 +36,8 @@ Leave = Callable[[str, str, str], None]
 
 
 def multiprocessors(target: Target) -> int:
-    """Number of multiprocessors of the target device; ``MULTIPROCESSORS`` if unknown."""
-    gpu = gpu_of(target)
-    return gpu.units if gpu else target.units or MULTIPROCESSORS
+    """Number of multiprocessors of the target device."""
+    return machine_of(target).cores
 
 
 # --- what is multiplied

@@ -14,7 +14,9 @@ from tensorir.automatic.part import Config
 from tensorir.automatic.rules.requests import WINDOW
 from tensorir.automatic.rules.row_chain import Chain
 from tensorir.automatic.rules.rows_part import RowsPart, kept_bytes
+from tensorir.automatic.rules.rows_split import RowsInParts
 from tensorir.automatic.rules.stream import BYTES_S, JOIN_S, RUNS, add_parts, all_along, fused, on_cores
+from tensorir.machine import machine_of
 from tensorir.schedule.schedule import BaseSchedule
 from tensorir.tune.gpu_model import LAUNCH_S
 
@@ -24,6 +26,8 @@ TERMS = 8
 """Terms combined per step of a vector; default number of threads that share the terms of a cell."""
 CACHE = 1 << 18
 """Bytes of a block's intermediate arrays that fit a core's cache."""
+RESIDENT = 1024
+"""Threads of a multiprocessor that use all of its bandwidth."""
 PIECE = 128
 """Least terms of a cell per block on a GPU, when terms are split."""
 
@@ -181,7 +185,9 @@ class WarpsPart(AcrossPart):
     def knobs(self) -> Mapping[str, Sequence[object]]:
         columns = [n for n in (32, 64, 128) if self._fits(n, 2)] or [16, 8]
         pieces = [n for n in (2, 4, 8, 16, 32, 64, 128, 256) if self.splits and n * PIECE <= self.terms]
-        return {"columns": columns, "share": [8, 16, 4, 2], "pieces": [1, *pieces]}
+        pieces = pieces or self.in_parts(-(-self.rows // columns[0]), PIECE)
+        few = self.chain.stages and self.rows < machine_of(self.target).cores * columns[0]
+        return {"columns": columns, "share": [8, 16, 4, 2, *([32, 64] if few else [])], "pieces": [1, *pieces]}
 
     @property
     def terms(self) -> int:
@@ -201,12 +207,15 @@ class WarpsPart(AcrossPart):
     def _seconds(self, c: Config) -> float:
         columns, share, pieces = int(c["columns"]), int(c["share"]), int(c["pieces"])
         blocks = self.rows // self.width * -(-self.width // columns) * pieces
-        idle = max(1.0, 132 * 1024 / (blocks * columns * share))
+        machine = machine_of(self.target)
+        idle = max(1.0, machine.cores * RESIDENT / (blocks * columns * share))
         waste = -(-self.width // columns) * columns / self.width
         steps = sum(-(-self.chain.length(n) // (share * pieces)) * n.operations for n in self.nests)
-        again = 2 * pieces * bytes_of(self.anchor.writes[0]) if pieces > 1 else 0
-        moved = (sum(bytes_of(b) for b in self.outside) + again) / BYTES_S["gpu"]
-        return moved * waste * idle + (steps + 4 * share) * 1e-9 + (LAUNCH_S if pieces > 1 else 0.0)
+        again = 2 * pieces * bytes_of(self.anchor.writes[0]) if pieces > 1 and self.alone else 0
+        moved = sum(bytes_of(b) for b in self.outside) + again
+        rate = machine.rate(moved) * machine.cores if self.chain.stages else BYTES_S["gpu"]
+        more = self.split_s(pieces) if not self.alone else LAUNCH_S if pieces > 1 else 0.0
+        return moved / rate * waste * idle + (steps + 4 * share) * 1e-9 + more
 
     def schedule(self, s: BaseSchedule, config: Config) -> None:
         anchor, share = self.anchor, int(config["share"])
@@ -221,19 +230,35 @@ class WarpsPart(AcrossPart):
             self._in_threads(s, n, self._column(n), share)
 
     def _in_pieces(self, s: BaseSchedule, columns: int, share: int, pieces: int) -> None:
-        """Split the terms into ``pieces`` parts over blocks, with a second kernel that adds the partial sums."""
-        name, n = self.anchor.name, self.anchor
-        own, count = [n.loops[it.var] for it in n.spatial], len(n.spatial)
-        terms = [n.loops[it.var] for it in n.reduced]
-        s.reorder(*own, *terms)
-        part = s.rfactor(name, s.split(fused(s, terms), [pieces, None])[0]).name
-        *cells, piece, term = [str(x) for x in s.loops(part)]
-        block, column = s.split(cells[-1], [None, columns])
-        rest, thread = s.split(term, [None, share])
-        s.reorder(*cells[:-1], block, piece, column, thread, rest)
-        s.bind(column, "thread.x").reduce_across(thread, "thread.y")
-        s.share_out(*cells[:-1], block, piece)
-        add_parts(s, name, count)
+        """Split the terms into ``pieces`` parts over blocks; the next kernel combines them, or a second one."""
+
+        def part(n: Nest) -> str:
+            terms = [n.loops[it.var] for it in n.reduced]
+            s.reorder(*(n.loops[it.var] for it in n.spatial), *terms)
+            return s.split(fused(s, terms), [pieces, None])[0]
+
+        def place(chain: Chain, n: Nest, name: str) -> str:
+            if n.kind == "map":
+                rows, inner = ([n.loops[it.var] for it in axes] for axes in (chain.rows, chain.within(n)))
+                s.reorder(*rows, *inner)
+                s.split(fused(s, inner), [pieces, None])
+            *cells, piece, term = s.loops(name)
+            block, column = s.split(cells[-1], [None, columns])
+            rest, thread = s.split(term, [None, share])
+            s.reorder(*cells[:-1], block, piece, column, thread, rest)
+            s.bind(column, "thread.x")
+            if n.kind == "map":
+                s.bind(thread, "thread.y")
+            else:
+                s.reduce_across(thread, "thread.y")
+            s.share_out(*cells[:-1], block, piece)
+            return column
+
+        if not self.alone:
+            RowsInParts(s, self.chain, part, place).schedule()
+            return
+        place(self.chain, self.anchor, s.rfactor(self.anchor.name, part(self.anchor)).name)
+        add_parts(s, self.anchor.name, len(self.anchor.spatial))
 
     def _in_threads(self, s: BaseSchedule, n: Nest, column: str, share: int) -> None:
         inner = self._inner(n)

@@ -1,4 +1,4 @@
-"""Row reductions along contiguous elements on GPUs: one block per row, whose threads share the terms.
+"""Row reductions along contiguous elements on GPUs: one block per row, or several, whose threads share the terms.
 
 A row read by several stages is copied to shared memory once, in vectors. ``reduce_across`` gives thread t the elements
 t, t + threads, … and combines the threads' results by shuffles.
@@ -10,31 +10,32 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 
 from tensorir.automatic.facts import Nest, bytes_of
-from tensorir.automatic.part import Config
+from tensorir.automatic.part import Config, parts_of
 from tensorir.automatic.rules.row_chain import Chain
 from tensorir.automatic.rules.rows_part import RowsPart, kept_bytes, length_of, lies_along, shortest_end, trailing
-from tensorir.automatic.rules.stream import BYTES_S, fused
-from tensorir.engines.gemm_blocks import multiprocessors
+from tensorir.automatic.rules.rows_split import RowsInParts
+from tensorir.automatic.rules.stream import fused
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.structure import identical
 from tensorir.ir.tree import Buffer, Load, Var
 from tensorir.ir.visit import uses
+from tensorir.machine import machine_of
 from tensorir.schedule.schedule import BaseSchedule
 from tensorir.target import Target
 
 THREADS = (256, 128, 64, 32, 512)
-BARRIER_S = 2e-8
-"""Seconds of one block-wide reduction with its barrier."""
 WARP = 32
 """Least elements of a row in threads."""
 ELEMENTS_PER_THREAD = 4
 """Most elements of a row for each thread, where rows are fewer than multiprocessors."""
-RESIDENT = 132 * 8
-"""Blocks of 256 threads resident on the GPU."""
+RESIDENT = 8
+"""Blocks of 256 threads resident on a multiprocessor."""
 
 
 class BlockPart(RowsPart):
-    """Chain of stages, one row per block. Knobs: ``threads`` per block, ``lanes`` per vector access."""
+    """Chain of stages, one row per block. Knobs: ``threads`` per block, ``lanes`` per vector access; ``parts`` of a row
+    if rows are few.
+    """
 
     @staticmethod
     def suits(chain: Chain, target: Target) -> bool:
@@ -49,8 +50,11 @@ class BlockPart(RowsPart):
     def knobs(self) -> Mapping[str, Sequence[object]]:
         useful = [n for n in THREADS if n < 2 * self.length and n <= self.target.max_threads] or [32]
         most = 8 * min(16, self.target.vector_bytes) // self.bits
-        whole = all(n.size(trailing(n, self.chain.within(n))) % 4 == 0 for n in self._maps) and self.anchor.constant
-        return {"threads": useful, "lanes": [n for n in (4, 2) if n <= most and whole] + [1]}
+        fours = all(n.size(trailing(n, self.chain.within(n))) % 4 == 0 for n in self._maps) and self.anchor.constant
+        lanes = [n for n in (4, 2) if n <= most and fours] + [1]
+        whole = all(trailing(n, self.chain.within(n)) == self.chain.within(n) for n in self.nests)
+        parts = self.in_parts(self.rows, 32 * max(lanes)) if whole else []
+        return {"threads": useful, "lanes": lanes, **({"parts": [1, *parts]} if parts else {})}
 
     @cached_property
     def _maps(self) -> list[Nest]:
@@ -63,18 +67,26 @@ class BlockPart(RowsPart):
         return self._seconds
 
     def _seconds(self, c: Config) -> float:
-        """Modelled seconds: memory traffic, more if scalar, and steps and barriers of all waves."""
-        threads, lanes = int(c["threads"]), int(c["lanes"])
-        moved = sum(bytes_of(b) for b in self.outside) * (1.0 if lanes > 1 else 1.05)
+        """Modelled seconds: traffic of the busy multiprocessors, more if scalar, steps and barriers of all waves."""
+        threads, lanes, parts, machine = int(c["threads"]), int(c["lanes"]), parts_of(c), machine_of(self.target)
+        near = self._staged if parts == 1 else []
+        readers = {b: sum(b in n.reads for n in self.nests) for b in self.outside if b not in near}
+        moved = sum(bytes_of(b) for b in self.outside)
+        again = sum(bytes_of(b) * max(0, count - 1) for b, count in readers.items())
+        moved_s = (moved * (1.0 if lanes > 1 else 1.05) + again) / (machine.rate(moved) * machine.cores)
         steps = sum(-(-self.chain.length(n) // threads) * (n.operations + 4 * n.calls) for n in self.nests)
-        waves = self.rows * threads / (RESIDENT * 256)
-        waits = (len(self.nests) + 2 * len(self.chain.reduced)) * BARRIER_S
-        return moved / BYTES_S["gpu"] + max(1.0, waves) * (steps * 1e-9 + waits * (1 + threads / 1024))
+        waves = max(1.0, self.rows * threads / (RESIDENT * machine.cores * 256))
+        waits = (len(self.nests) + 2 * len(self.chain.reduced)) * machine.barrier * (1 + threads / 1024)
+        taken = waves * (steps / parts * machine.turn + waits) / machine.clock
+        return moved_s / machine.busy(self.rows * parts, threads) + taken + self.split_s(parts)
 
     # -- the steps
 
     def schedule(self, s: BaseSchedule, config: Config) -> None:
         anchor, threads = self.anchor, int(config["threads"])
+        if parts_of(config) > 1:
+            self._in_parts(s, config)
+            return
         (row,) = s.share_out(*self.chain.loops(s))
         threads_of = {anchor: self._in_threads(s, anchor, config)} if anchor.kind == "map" else {}
         if anchor.kind == "reduce":
@@ -97,6 +109,29 @@ class BlockPart(RowsPart):
             for b in (b for b in n.reads if b in own):
                 with s.because(f"rows: {lanes} neighbours of {b.name} in one load"):
                     s.stage_in(near.get(b, b.name), at=thread, scope="register", vector=lanes)
+
+    def _in_parts(self, s: BaseSchedule, config: Config) -> None:
+        """Share each row out to several blocks, in a kernel for each reduction and one for the results."""
+        parts, threads, lanes = parts_of(config), int(config["threads"]), int(config["lanes"])
+
+        def part(n: Nest) -> str:
+            return s.split(fused(s, self._last(n)), [parts, None, threads])[0]
+
+        def place(chain: Chain, n: Nest, name: str) -> str:
+            if n.kind == "map":
+                of, _, thread, lane = s.split(
+                    fused(s, [n.loops[it.var] for it in chain.within(n)]), [parts, None, threads, lanes]
+                )
+                s.bind(thread, "thread.x")
+                if lanes > 1:
+                    s.vectorize(lane)
+            else:
+                of, rest, thread = s.loops(name)[-3:]
+                s.reorder(thread, rest).reduce_across(thread, "thread.x")
+            own = s.loops(name)
+            return s.share_out(*own[: own.index(of) + 1])[0]
+
+        RowsInParts(s, self.chain, part, place).schedule()
 
     def _in_threads(self, s: BaseSchedule, n: Nest, c: Config) -> str:
         """Bind the elements of a map to threads, ``lanes`` adjacent ones each; return the thread loop, "" for one
@@ -175,11 +210,11 @@ class NearBlockPart(BlockPart):
             return False
         if any(not chain.within(n) or n.spatial[-1] not in chain.within(n) for n in nests):
             return False
-        several = chain.count >= multiprocessors(target) or length_of(chain) <= ELEMENTS_PER_THREAD * target.max_threads
+        several = chain.count >= machine_of(target).cores or length_of(chain) <= ELEMENTS_PER_THREAD * target.max_threads
         return several and shortest_end(chain) >= WARP and kept_bytes(chain) <= BlockPart.room(target)
 
     def knobs(self) -> Mapping[str, Sequence[object]]:
-        return {**super().knobs(), "lanes": [1]}
+        return {"threads": super().knobs()["threads"], "lanes": [1]}
 
 
 def _places(x: Load, within: set[Var]) -> int:

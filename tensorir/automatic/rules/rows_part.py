@@ -8,10 +8,12 @@ from functools import cached_property
 from tensorir.automatic.facts import Graph, Nest, bytes_of
 from tensorir.automatic.part import Part
 from tensorir.automatic.rules.row_chain import Chain
+from tensorir.automatic.rules.rows_split import splittable
 from tensorir.automatic.rules.stream import all_along, fused
 from tensorir.ir.structure import identical
 from tensorir.ir.tree import Buffer, Expr, Iter
 from tensorir.ir.visit import uses
+from tensorir.machine import machine_of
 from tensorir.schedule.schedule import BaseSchedule
 from tensorir.target import Target
 
@@ -52,6 +54,18 @@ class RowsPart(Part):
         """Arrays in memory that the chain reads or writes."""
         near = self.made - {*self.graph.program.outputs}
         return [b for b in dict.fromkeys(b for n in self.nests for b in (*n.reads, *n.writes)) if b not in near]
+
+    # -- rows in parts, on GPUs
+
+    def in_parts(self, blocks: int, least: int) -> list[int]:
+        """Numbers of parts of a row, of ``least`` elements each, if ``blocks`` leave multiprocessors idle; else []."""
+        most = min(2 * machine_of(self.target).cores // max(1, blocks), self.length // least)
+        return [1 << n for n in range(1, most.bit_length())] if splittable(self.chain) else []
+
+    def split_s(self, parts: int) -> float:
+        """Modelled seconds that rows in ``parts`` cost: for each reduction a launch, and its parts in each block."""
+        machine = machine_of(self.target)
+        return len(self.chain.reduced) * (machine.launch_s + parts * machine.barrier / machine.clock) * (parts > 1)
 
     def trailing(self, s: BaseSchedule, n: Nest) -> str:
         """Fuse the axes along which a row is contiguous; return the loop."""
