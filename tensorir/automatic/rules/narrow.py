@@ -28,10 +28,10 @@ def with_tiles(rows: Iterator[Part], graph: Graph, anchor: Nest, target: Target)
         return
     tiled = [*tile_cpu.by_engines(graph, anchor, target, total), *tile_gpu.by_engines(graph, anchor, target, total)]
     packed = any(b.name in graph.wishes.constants for b in total.reads)
-    yield from (*tiled, *rows) if packed else sorted((*rows, *tiled), key=_expected)
+    yield from (*tiled, *rows) if packed else sorted((*rows, *tiled), key=expected_s)
 
 
-def _expected(part: Part) -> float:
+def expected_s(part: Part) -> float:
     """Modelled seconds of a part's default configuration; infinite if there is no model or no legal configuration."""
     try:
         space = part.space

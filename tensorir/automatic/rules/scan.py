@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from tensorir.automatic.facts import Graph, Nest, vector_lanes, widest_bits
 from tensorir.automatic.part import Config, Part
+from tensorir.automatic.rules import scan_blocks
+from tensorir.automatic.rules.narrow import expected_s
 from tensorir.automatic.rules.scan_gpu import ThreadsPart, along
 from tensorir.automatic.rules.stream import on_cores
 from tensorir.ir.tree import Binary, Combiner, Iter, Store, Update
@@ -30,6 +32,8 @@ def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
     """
     if anchor.kind != "scan":
         return
+    if target.kind == "gpu":
+        yield from _on_gpu(graph, anchor, target)
     before = [n.name for n in graph.producers(anchor) if n.kind == "map" and not graph.is_output(n)]
     length = anchor.size(anchor.stage.iters)
     alone = not anchor.spatial and anchor.constant and {anchor.name, *before} == set(graph.nests)
@@ -38,8 +42,13 @@ def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
     reason = f"{anchor.cells} scans that do not wait for each other"
     if target.kind == "cpu":
         yield ScanLanesPart(graph, anchor, target, reason=reason)
-    elif anchor.spatial:
-        yield ThreadsPart(graph, anchor, target, reason=reason)
+
+
+def _on_gpu(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
+    """Yield parts for scans by blocks and, if there are several, by threads; the one of less modelled time first."""
+    threads = [ThreadsPart(graph, anchor, target, reason=f"{anchor.cells} scans that do not wait for each other")]
+    parts = [*scan_blocks.offers(graph, anchor, target), *(threads if anchor.spatial else [])]
+    yield from sorted(parts, key=expected_s)
 
 
 def widest(anchor: Nest, target: Target) -> int:

@@ -1,8 +1,9 @@
-"""Scans on GPUs: one thread per scan, several elements per step."""
+"""Scans on GPUs: base of their parts; one thread per scan, several elements per step."""
 
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 
@@ -37,12 +38,8 @@ def along(anchor: Nest) -> Iter:
     return next(it for it in anchor.stage.iters if it.axis is not Axis.SPATIAL)
 
 
-class ThreadsPart(Part):
-    """Scans on a GPU, one per thread.
-
-    Knobs: ``threads`` per block;  ``items``, elements a thread loads before combining them, to pay memory latency once;
-    ``shared``, for rows: 1 if the block copies contiguous runs to shared memory, 0 if each thread loads its own row.
-    """
+class GpuScanPart(Part):
+    """Base of parts for scans on GPUs: what is read, and in which order."""
 
     rule = "scan"
 
@@ -77,9 +74,28 @@ class ThreadsPart(Part):
         return most(self.axis.extent)
 
     @cached_property
-    def _row(self) -> Iter:
+    def row(self) -> Iter:
         """The axis that numbers adjacent rows of a block."""
         return self.anchor.spatial[-1]
+
+    def start(self) -> Config | None:
+        return self.fastest()
+
+    def expected(self) -> Callable[[Config], float] | None:
+        gpu = usual_gpu(self.target)
+        return lambda c: self.seconds_on(gpu, c)
+
+    @abstractmethod
+    def seconds_on(self, gpu: Gpu, c: Config) -> float:
+        """Modelled seconds of a configuration on a GPU."""
+
+
+class ThreadsPart(GpuScanPart):
+    """Scans on a GPU, one per thread.
+
+    Knobs: ``threads`` per block;  ``items``, elements a thread loads before combining them, to pay memory latency once;
+    ``shared``, for rows: 1 if the block copies contiguous runs to shared memory, 0 if each thread loads its own row.
+    """
 
     def knobs(self) -> Mapping[str, Sequence[object]]:
         items = [1, *(n for n in (4, 8, 16, 32) if n <= self.length)] if self.staged else [1]
@@ -87,7 +103,7 @@ class ThreadsPart(Part):
 
     def where(self) -> Mapping[str, Callable[[Config], bool]]:
         each = sum(max(4, widest_bits([self.anchor]) // 8) for _ in self.staged)
-        rows = most(self._row.extent)
+        rows = most(self.row.extent)
         return {
             "threads": lambda c: c["threads"] <= max(WARP, 2 * self.anchor.cells),
             "registers": lambda c: bool(c["shared"]) or c["items"] * each <= 4 * REGISTERS,
@@ -95,19 +111,12 @@ class ThreadsPart(Part):
             "room": lambda c: not c["shared"] or c["threads"] * (c["items"] + 4) * each <= self.target.shared_bytes,
         }
 
-    def start(self) -> Config | None:
-        return self.fastest()
-
-    def expected(self) -> Callable[[Config], float] | None:
-        gpu = usual_gpu(self.target)
-        return lambda c: self._seconds(c, gpu)
-
-    def _seconds(self, c: Config, gpu: Gpu) -> float:
+    def seconds_on(self, gpu: Gpu, c: Config) -> float:
         """Modelled seconds: memory traffic over the busy multiprocessors, uncoalesced sectors of loads and stores,
         latency per wave.
         """
         threads, items, shared = int(c["threads"]), int(c["items"]), bool(c["shared"])
-        cells, row = self.anchor.cells, most(self._row.extent)
+        cells, row = self.anchor.cells, most(self.row.extent)
         blocks = cells // row * -(-row // threads) if shared else -(-cells // threads)
         busy = min(1.0, blocks / gpu.units)
         apart = self.in_rows and not shared  # neighbours read columns, and copies of rows, element by element
