@@ -51,6 +51,8 @@ TILED = 3
 """Number of inner axes that are tiled."""
 NEAR_FACTOR = 1.15
 """Factor on the least modelled time within which the model cannot rank tiles (docs/cuda-evidence.md)."""
+AHEAD = 8
+"""Loads that a thread waits for together."""
 PACKED = 128
 """Elements of an operand packed per block."""
 
@@ -221,11 +223,20 @@ class WindowPart(Part):
             self.anchor.moved / (DRAM_SHARE * gpu.dram),
             warps * instructions / (gpu.issue * clock),
             max(1e-9, warps * taken / clock),
+            self._moved(c) * gpu.dram_latency / (self._asked(c, gpu) * clock),
             power=IN_ORDER_OVERLAP,
         )
         waves = math.ceil(blocks / (gpu.units * self._resident(c, gpu)))
         waits = waves * (BLOCK_START + (2 if self.shared else 1) * gpu.dram_latency) / gpu.clock
         return LAUNCH_S + overlapped(bound, waits, power=2.0)
+
+    def _asked(self, c: Config, gpu: Gpu) -> float:
+        """Bytes that the threads of a multiprocessor wait for at the same time."""
+        blocks = min(self._resident(c, gpu), -(-self._blocks(c) // gpu.units))
+        threads, own = self._threads(c), self._read(self.group, self._own(c))
+        loads = self._read(self.group, self._tile(c)) / threads if self.shared else own
+        wide = (self._copied(c) or 1) if self.shared else self._lanes(c) // self.size
+        return blocks * threads * min(AHEAD * wide, loads) * self.size
 
     def _of_warp(self, c: Config) -> tuple[float, float]:
         """(instructions, shared-memory wavefronts) of a warp."""
