@@ -11,6 +11,8 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 
+from tensorir.arith.access import even
+from tensorir.arith.affine import Arith
 from tensorir.automatic.facts import Graph, Nest, widest_bits
 from tensorir.automatic.part import Config
 from tensorir.automatic.rules.requests import SECTOR
@@ -19,14 +21,15 @@ from tensorir.automatic.rules.scan_gpu import BARRIERS, COMBINE_CYCLES, SHARED_C
 from tensorir.engines.blocks import extent_of
 from tensorir.gpu_devices import Gpu
 from tensorir.ir.dims import most
-from tensorir.ir.tree import Update
-from tensorir.ir.visit import find, writes
+from tensorir.ir.tree import Store, Update
+from tensorir.ir.visit import find, uses
+from tensorir.schedule.history import AxisRef
 from tensorir.schedule.schedule import BaseSchedule
 from tensorir.target import Target
 from tensorir.tune.gpu_model import BLOCK_START, DRAM_SHARE, LAUNCH_S, overlapped
 
-RUN = 33
-"""Elements of a run of a scan too long for a block."""
+RUNS = (33, 17)
+"""Elements of a run of a scan in tiles."""
 MOST_THREADS = 512
 """Maximum threads per block."""
 FULL = 1024
@@ -67,38 +70,44 @@ class BlockScanPart(GpuScanPart):
         """Scans along the last axis across them."""
         return most(self.row.extent) if self.anchor.spatial else 1
 
+    @cached_property
+    def reverse(self) -> bool:
+        """True if the scan runs against its axis."""
+        moved = (i for x in find(self.anchor.stage.body, Store) for i in x.index if uses(i, {self.axis.var}))
+        steps = (even(i, self.axis.var, Arith()) for i in moved)
+        return any(step is None or step[0] < 0 for step in steps)
+
     def run(self, c: Config) -> int:
-        """Elements per thread, odd for runs in shared memory; ``RUN`` if the scan is longer than a block's."""
-        own = -(-self.length // c["threads"])
-        own |= int(self.alongside)
-        return RUN if self.alongside and self._shared(c, own) > self.target.shared_bytes else own
+        """Elements per thread; those that go through shared memory are odd."""
+        return int(c["run"]) or -(-self.length // c["threads"]) | int(self.alongside)
 
     def tiles(self, c: Config) -> int:
         """Tiles of a scan, a block each."""
         return -(-self.length // (self.run(c) * c["threads"]))
 
-    def _shared(self, c: Config, run: int) -> int:
+    def _shared(self, c: Config) -> int:
         """Bytes of shared memory per block: elements and results of runs, totals and offsets."""
-        copies = run * (len(self.staged) + 1) if self.alongside else 0
-        return int(c["rows"] * c["threads"] * (copies + 2) * self.bytes)
+        copies = (len(self.staged) if self.alongside else 0) + (self.alongside or c["run"] > 0)
+        return int(c["rows"] * c["threads"] * (copies * self.run(c) + 2) * self.bytes)
 
     def knobs(self) -> Mapping[str, Sequence[object]]:
         most_rows = min(32, 1 << (self.width - 1).bit_length())
-        return {"threads": [32, 64, 16, 128], "rows": [n for n in (1, 2, 4, 8, 16, 32) if n <= most_rows]}
+        rows = [n for n in (1, 2, 4, 8, 16, 32) if n <= most_rows]
+        return {"threads": [32, 64, 16, 128], "rows": rows, "run": [0, *(n for n in RUNS if 16 * n < self.length)]}
 
     def where(self) -> Mapping[str, Callable[[Config], bool]]:
         return {
             "threads": lambda c: WARP <= c["threads"] * c["rows"] <= min(MOST_THREADS, self.target.max_threads),
             "runs": lambda c: c["threads"] < self.length,
-            "room": lambda c: self._shared(c, self.run(c)) <= self.target.shared_bytes,
-            "tiles": lambda c: self.tiles(c) == 1 or (c["rows"] == 1 and c["threads"] >= WARP),
+            "room": lambda c: self._shared(c) <= self.target.shared_bytes,
+            "tiles": lambda c: not c["run"] or self.tiles(c) > 1,
         }
 
     def seconds_on(self, gpu: Gpu, c: Config) -> float:
         """Modelled seconds: memory traffic over the busy multiprocessors, or the dependent steps of each wave."""
         threads, rows, run, tiles = int(c["threads"]), int(c["rows"]), self.run(c), self.tiles(c)
         blocks = self.anchor.cells // self.width * -(-self.width // rows) * tiles
-        room = gpu.shared_bytes // (self._shared(c, run) + 1024)
+        room = gpu.shared_bytes // (self._shared(c) + 1024)
         resident = max(1, min(gpu.blocks, gpu.threads // (threads * rows), room))
         busy = min(1.0, blocks / gpu.units)
         busy *= min(1.0, threads * rows * min(resident, -(-blocks // gpu.units)) / FULL)
@@ -109,63 +118,101 @@ class BlockScanPart(GpuScanPart):
         copied = self.alongside * gpu.dram_latency * -(-run // (4 * AHEAD))
         waits = BLOCK_START + gpu.dram_latency + 3 * BARRIERS + copied + run * each + threads * SHARED_CYCLES
         waves = math.ceil(blocks / (resident * gpu.units))
-        return LAUNCH_S * (3 if tiles > 1 else 1) + overlapped(
-            moved / (DRAM_SHARE * gpu.dram * busy), waves * waits / gpu.clock
-        )
+        taken = overlapped(moved / (DRAM_SHARE * gpu.dram * busy), waves * waits / gpu.clock)
+        if tiles > 1:  # two more kernels, the second of one block for each scan
+            taken += 2 * LAUNCH_S + math.isqrt(tiles) * 4 * SHARED_CYCLES / gpu.clock
+        return LAUNCH_S + taken
 
     # -- the steps
 
     def declare(self, s: BaseSchedule, config: Config) -> None:
-        name, run = self.anchor.name, self.run(config)
-        tiles = self.tiles(config)
+        name, run, tiles = self.anchor.name, self.run(config), self.tiles(config)
         s.redeclare("tiled_scan", tile=run * (config["threads"] if tiles > 1 else 1), of=name)
         if tiles > 1:
             s.redeclare("tiled_scan", tile=run, of=f"{name}_local")
             s.redeclare("tiled_scan", tile=math.isqrt(tiles - 1) | 1, of=f"{name}_offset")
 
     def schedule(self, s: BaseSchedule, config: Config) -> None:
-        name, copied = self.anchor.name, [x.buffer.name for x in self.staged] if self.alongside else []
+        name, rows = self.anchor.name, int(config["rows"])
+        place, others = self.anchor.loops[self.axis.var], [self.anchor.loops[it.var] for it in self.anchor.spatial]
+        copied = [x.buffer.name for x in self.staged] if self.alongside else []
+        offset, local = _combined(s, name)
         if self.tiles(config) == 1:
-            self._in_block(s, name, name, config["rows"], copied)
+            self._in_block(s, name, (offset, local), [*others, place], rows, copied, self.alongside)
             return
-        *own, t, u = s.loops(f"{name}_total")
-        each, thread = s.split(u, [None, TOTALS])
-        s.reorder(thread, each).reduce_across(thread, "thread.x")
-        s.share_out(*own, t)
-        totals = [b.name for b in writes(s.index.stages[f"{name}_total"].body)]
-        self._in_block(s, f"{name}_offset", f"{name}_offset", 1, totals)
-        s.compute_inline(f"{name}_local")
-        s.split(s.loops(name)[-1], [None, self.run(config) * config["threads"]])
-        self._in_block(s, name, f"{name}_local", 1, copied)
+        inner, outer = _combined(s, local), _combined(s, offset)
+        (total,) = _read_by(s, outer[1])
+        self._totals(s, total.name, rows)
+        self._in_block(s, offset, outer, s.loops(offset), 1, [b.name for b in total.writes], True)
+        s.compute_inline(local)
+        loops = self._forward(s, [*others, place]) if self.reverse else [*others, place]
+        tile, place = s.split(loops[-1], [None, self.run(config) * config["threads"]])
+        self._in_block(s, name, inner, [*loops[:-1], place], rows, copied, True, tile)
 
-    def _in_block(self, s: BaseSchedule, name: str, of: str, rows: int, copied: Sequence[str]) -> None:
-        """Compute the scan ``name`` in blocks of ``rows``, from the stages that the tiles of ``of`` are made in;
-        ``copied``: arrays that go through shared memory.
+    def _forward(self, s: BaseSchedule, loops: Sequence[str]) -> list[AxisRef]:
+        """Count the last one of the results' loops backwards, so that its blocks are tiles; return the new ones."""
+        names = [x.rpartition(".")[2] for x in loops]
+        return [*s.reindex(self.anchor.name, f"{', '.join([*names[:-1], '-' + names[-1]])} -> {', '.join(names)}")]
+
+    def _totals(self, s: BaseSchedule, total: str, rows: int) -> None:
+        """Sum up each tile by the threads of a block, next to each other along the scan or across ``rows`` of them."""
+        *others, t, u = s.loops(total)
+        if self.alongside:
+            each, thread = s.split(u, [None, TOTALS])
+            s.reorder(thread, each).reduce_across(thread, "thread.x")
+            s.share_out(*others, t)
+            return
+        upper, row = s.split(others[-1], [None, rows])
+        each, thread = s.split(u, [None, TOTALS // rows])
+        s.reorder(*others[:-1], upper, t, row, thread, each).bind(row, "thread.x").reduce_across(thread, "thread.y")
+        s.share_out(*others[:-1], upper, t)
+
+    def _in_block(
+        self, s: BaseSchedule, name: str, parts: tuple[str, str], loops: Sequence[str], rows: int,
+        copied: Sequence[str], kept: bool, tile: str = "",
+    ) -> None:  # fmt: skip
+        """Compute the scan ``name`` in blocks of ``rows`` from ``parts``, the offsets and scans of its runs.
+
+        loops: of the scan, its own axis last;  copied: arrays that go through shared memory
+        kept:  True if the scans of runs do as well, so that neighbours write neighbours;  tile: loop over its tiles
         """
-        total, offset, local = (f"{of}_{x}" for x in ("total", "offset", "local"))
+        offset, local = parts
+        total = next(n.name for n in _read_by(s, offset) if n.kind == "reduce")
         threads = extent_of(s, s.loops(offset)[-1])
         along, across = ("thread.x", "thread.y") if self.alongside else ("thread.y", "thread.x")
-        if self.alongside:
-            *leading, place = s.loops(name)
-        else:
+        if not kept:
             s.reverse_compute_inline(name)
-            *leading, place, _ = s.loops(local)
-        if leading:
-            upper, row = s.split(leading[-1], [None, rows])
-            s.reorder(*leading[:-1], upper, row, place)
-            (block,) = s.share_out(*leading[:-1], upper)
+            loops = s.loops(local)[:-1]
+        *others, place = map(str, loops)
+        tiled = [tile] if tile else []
+        if others:
+            upper, row = s.split(others[-1], [None, rows])
+            s.reorder(*tiled, *others[:-1], upper, row, place)
+            block = str(s.share_out(*tiled, *others[:-1], upper)[0])
             s.bind(row, across)
         else:
-            block, place = s.split(place, [1, None])
+            block, place = (tile, place) if tile else s.split(place, [1, None])
             s.bind(block, "block.x")
-        s.bind(s.split(place, [None, threads])[1] if self.alongside else place, along)
-        for stage in (local, offset, total) if self.alongside else (offset, total):
+        s.bind(s.split(place, [None, threads])[1] if kept else place, along)
+        for stage in (local, offset, total) if kept else (offset, total):
             s.compute_at(stage, block, scope="shared")
-        for stage in (total, offset, *([local] if self.alongside else [])):
+        for stage in (total, offset, *([local] if kept else [])):
             own = own_loops(s, stage)
-            if leading:
-                s.bind(own[len(leading) - 1], across)
+            if others:
+                s.bind(own[len(others) - 1], across)
             if stage != offset:
-                s.bind(s.split(own[len(leading)], [None, threads])[1], along)
+                s.bind(s.split(own[len(others) + len(tiled)], [None, threads])[1], along)
         for b in copied:
             s.stage_in(b, at=block, scope="shared")
+
+
+def _combined(s: BaseSchedule, name: str) -> tuple[str, str]:
+    """Names of the stages that the tiled scan ``name`` combines: offsets of tiles, and scans of them."""
+    offset, local = sorted(_read_by(s, name), key=lambda n: max(len(b.shape) for b in n.writes))
+    return offset.name, local.name
+
+
+def _read_by(s: BaseSchedule, name: str) -> list[Nest]:
+    """Stages whose results stage ``name`` reads."""
+    graph = Graph(s.program)
+    return graph.producers(graph.nests[name])
