@@ -203,10 +203,10 @@ def test_narrow_rows_that_are_read_again_are_read_in_vectors():
 
 
 def test_a_row_beyond_shared_memory_is_read_again():
-    s = tir.auto_schedule(layer_norm(4, 20000), GPU)
+    s = tir.auto_schedule(layer_norm(400, 20000), GPU)
     assert "x_shared" not in s.source() and s.check()
-    s = tir.auto_schedule(softmax(4, 20000), GPU)  # its exponentials have no place
-    assert way(softmax(4, 20000), GPU) == "gpu_rows" and len(s.emitted().kernels) == 2 and s.check()
+    s = tir.auto_schedule(softmax(400, 20000), GPU)  # its exponentials have no place
+    assert way(softmax(400, 20000), GPU) == "gpu_rows" and len(s.emitted().kernels) == 2 and s.check()
 
 
 def middle(n, k, m, dtype="float32"):
@@ -291,7 +291,7 @@ def test_parts_of_the_terms_go_whole_rows_wide():
 
 @pytest.mark.parametrize("rows, columns, kernels", [(512, 16, 1), (900, 8, 1), (6000, 32, 2)])
 def test_shared_memory_has_room_for_fewer_columns_the_longer_they_are(rows, columns, kernels):
-    output = tir.nn.softmax(tir.placeholder((rows, 40), name="x"), 0, name="Y")
+    output = tir.nn.softmax(tir.placeholder((rows, 4000), name="x"), 0, name="Y")
     name, template = next(iter(tir.auto(output, GPU).items()))
     assert name == "gpu_rows_across" and template.space_for(Target.parse(GPU)).default["columns"] == columns
     s = tir.auto_schedule(output, GPU)
