@@ -39,9 +39,9 @@ class Gpu:
     dram: float
     l2_bytes: int
     shared_bytes: int
-    mma: Mapping[str, float] = field(default_factory=dict)
-    wgmma: Mapping[str, float] = field(default_factory=dict)
-    sustained: Mapping[str, float] = field(default_factory=dict)
+    mma: Mapping[str, float] = field(default_factory=dict, hash=False)
+    wgmma: Mapping[str, float] = field(default_factory=dict, hash=False)
+    sustained: Mapping[str, float] = field(default_factory=dict, hash=False)
     issue: float = 4.0
     shared_rate: float = 128.0
     l2_port: float = 64.0

@@ -96,6 +96,7 @@ CACHE_SHARE, CACHE_RATE_SHARE, MEMORY_RATE_SHARE = 0.7, 0.55, 0.96
 """Shares of a GPU's L2 cache, of the cache's rate and of the memory's rate on the data sheet that kernels have."""
 
 
+@functools.lru_cache(maxsize=64)
 def _machine_of_gpu(gpu: Gpu) -> Machine:
     """The machine of a GPU, from its data sheet; not validated by measurements."""
     cache = CACHE_SHARE * gpu.l2_bytes / gpu.units, CACHE_RATE_SHARE * gpu.l2_rate * gpu.clock / gpu.units
