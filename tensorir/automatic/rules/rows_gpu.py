@@ -210,7 +210,8 @@ class NearBlockPart(BlockPart):
             return False
         if any(not chain.within(n) or n.spatial[-1] not in chain.within(n) for n in nests):
             return False
-        several = chain.count >= machine_of(target).cores or length_of(chain) <= ELEMENTS_PER_THREAD * target.max_threads
+        short = length_of(chain) <= ELEMENTS_PER_THREAD * target.max_threads
+        several = short or chain.count >= machine_of(target).cores
         return several and shortest_end(chain) >= WARP and kept_bytes(chain) <= BlockPart.room(target)
 
     def knobs(self) -> Mapping[str, Sequence[object]]:
