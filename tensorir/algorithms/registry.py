@@ -18,7 +18,8 @@ from tensorir.expr.tensor import Tensor
 F = TypeVar("F", bound=Callable[..., Any])
 
 BUILT_IN = {
-    name: f"tensorir.algorithms.{name}" for name in ("winograd", "stream_k", "tiled_scan", "private_scatter", "tables")
+    name: f"tensorir.algorithms.{name}"
+    for name in ("winograd", "stream_k", "tiled_scan", "private_scatter", "split_softmax", "tables")
 }
 """Built-in algorithm -> module that registers it, imported on first use."""
 

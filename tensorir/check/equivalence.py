@@ -14,6 +14,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 import numpy as np
 
 from tensorir.algorithms.registry import Algorithm, find_algorithm
+from tensorir.arith.repair import EXTREMES
 from tensorir.check.different import ascending, independent, kept_apart, kept_in_order
 from tensorir.check.resize import constant_extents, dim_values, module_at, resize
 from tensorir.errors import LoweringError, Problem, TensorIRError
@@ -38,7 +39,6 @@ from tensorir.ir.visit import find, under
 from tensorir.lower.kernel import Module
 from tensorir.lower.lowered import lowered
 from tensorir.lower.pipeline import lower
-from tensorir.schedule.repair import EXTREMES
 from tensorir.schedule.schedule import BaseSchedule
 from tensorir.schedule.trace import Trace
 from tensorir.target import Target
@@ -119,7 +119,7 @@ def awkward_shapes(s: BaseSchedule) -> list[dict[Var, int]]:
     All axes vary at once, so that few shapes cover every class of tail. Two of the shapes have a different extent on
     each axis.
     """
-    least = _least_extents(s)
+    least, bound = _least_extents(s)
     axes = {name: (v, most(as_expr(n))) for name, (v, n) in axes_of(s.began_with).items() if v in least}
     periods = {name: _periods(s, name, n) for name, (_, n) in axes.items()}
     wanted: list[dict[Var, int]] = []
@@ -149,7 +149,8 @@ def awkward_shapes(s: BaseSchedule) -> list[dict[Var, int]]:
     wanted[:0] = [w for w in late if w is late[-1] or w == _shrunk(w, MOST_ITERATIONS, least, ties)]
     if math.prod(whole.values()) <= MOST_ITERATIONS // 8:
         wanted.insert(0, whole)
-    small = [_shrunk(w, MOST_ITERATIONS, least, ties) for w in wanted]
+    small = [_shrunk({**w, **_together(w, bound)}, MOST_ITERATIONS, least, ties) for w in wanted]
+    small = [{**w, **_together(w, bound)} for w in small]
     kinds = [b.dtype for b in s.program.params]
     small[:0] = several_blocks(s.trace, tiles_of(s), axes, kinds, small, 2 * WORK_OF_DISTINCT_EXTENTS * MOST_ITERATIONS)
     return [w for n, w in enumerate(small) if w not in small[:n]]
@@ -221,28 +222,39 @@ def _ties(outputs: Sequence[Tensor]) -> dict[Var, object]:
     return out
 
 
-def _least_extents(s: BaseSchedule) -> dict[Var, int]:
-    """{axis: least extent} that the schedule's ``redeclare`` algorithms accept; fixed axes such as filter taps are
-    omitted. Without such steps every axis is there, with 1.
+def _together(w: Mapping[Var, int], bound: Mapping[Var, object]) -> dict[Var, int]:
+    """{axis: extent} for axes in ``bound``, of equal extents where their values are equal: the largest in ``w``."""
+    return {v: max(w[u] for u in bound if bound[u] == tie) for v, tie in bound.items()}
+
+
+def _least_extents(s: BaseSchedule) -> tuple[dict[Var, int], dict[Var, object]]:
+    """{axis: least extent} that ``redeclare`` algorithms accept, and ties of axes that they accept with equal extents
+    alone; fixed axes such as filter taps are omitted. Without such steps every axis is there, with 1.
     """
     steps = Trace(x for x in s.trace if x.primitive == "redeclare")
     if not steps:  # of axes that a dim ends as well
-        return dict.fromkeys((v for v, _ in axes_of(s.began_with).values()), 1)
+        return dict.fromkeys((v for v, _ in axes_of(s.began_with).values()), 1), {}
     algorithms = tuple(find_algorithm(str(x.args[0])) for x in steps)  # another may have the name next time
-    return dict(_least_of(s.began_with, steps.to_json(), algorithms, s.target))
+    found = _least_of(s.began_with, steps.to_json(), algorithms, s.target)
+    ties = _ties(s.began_with)
+    return {v: n for v, n, _ in found}, {v: ties[v] for v, _, tied in found if tied}
 
 
 @functools.lru_cache(maxsize=16)
 def _least_of(
     outputs: tuple[Tensor, ...], steps: str, algorithms: tuple[Algorithm, ...], target: Target
-) -> tuple[tuple[Var, int], ...]:
-    """Pairs (axis, least extent) for the axes of ``outputs``: extents on which ``steps`` (a JSON trace) replay; found
-    by bisection and cached. Axes on which the trace does not replay with one more element are left out.
+) -> tuple[tuple[Var, int, bool], ...]:
+    """Triples (axis, least extent, True if those tied with it must have the same) for the axes of ``outputs``: extents
+    on which ``steps`` (a JSON trace) replay; found by bisection and cached. Axes on which the trace does not replay
+    with one more element are left out.
     """
+    axes, ties = {v: n for v, n in axes_of(outputs).values() if isinstance(n, int)}, _ties(outputs)
+    bound = set[Var]()
 
     def takes(axis: Var, extent: int) -> bool:
+        varied = [v for v in axes if v in ties and ties[v] == ties[axis]] if axis in bound else [axis]
         try:
-            BaseSchedule(resize(outputs, {axis: extent}), target).replay(steps)
+            BaseSchedule(resize(outputs, dict.fromkeys(varied, extent)), target).replay(steps)
         except TensorIRError:
             return False
         return True
@@ -255,8 +267,8 @@ def _least_of(
             low, high = (low, middle) if takes(axis, middle) else (middle, high)
         return high
 
-    axes = {v: n for v, n in axes_of(outputs).values() if isinstance(n, int)}
-    return tuple((v, least(v, n)) for v, n in axes.items() if takes(v, n + 1))
+    bound |= {v for v, n in axes.items() if v in ties and not takes(v, n + 1)}
+    return tuple((v, least(v, n), v in bound) for v, n in axes.items() if takes(v, n + 1))
 
 
 def _periods(s: BaseSchedule, axis: str, extent: int) -> list[int]:
@@ -482,7 +494,7 @@ def _modules(s: BaseSchedule, shapes: Iterable[dict[Var, int]]) -> Iterator[tupl
     """Yield (lowered module, outputs) for each of ``shapes`` on which the trace replays, without repeated shapes; if
     there are none, at the schedule's own shape.
     """
-    fits, seen, least = False, set[str](), _least_extents(s)
+    fits, seen, least = False, set[str](), _least_extents(s)[0]
     for extents in shapes:
         fitted = _fitted(s, extents, least, seen)
         if fitted is not None:  # else this trace does not fit that shape (exact splits, fixed factors)

@@ -8,10 +8,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import tensorir as tir
+from tensorir.arith.repair import NoRepairError, repair_of
 from tensorir.ir.build import as_expr, binary, call, cast, const, select, unary
 from tensorir.ir.text import show
 from tensorir.ir.tree import Buffer, Const, Load, Scope, Select, Unary, Var
-from tensorir.schedule.repair import NoRepairError, repair_of
 
 M, K, I = Var("m", "float32"), Var("k", "index"), Var("i", "index")
 X = Load(Buffer("X", (as_expr(8), as_expr(8)), "float32", Scope.GLOBAL), (I, K), "float32")

@@ -44,7 +44,8 @@ def rolling(self: Scheduled[H], stage: Name, into: Name | Sequence[Name], at: Na
     the piece, ``m.ref`` is what terms read (any number where m is still the identity), ``m.scale`` the repair, and for
     each of ``into`` ``<stage>.rescale`` repairs its partial results, to which the stage itself then adds the terms of
     the piece. Serial loops around ``at`` that have nothing to do with ``m`` move inside. What ``m`` reads stays where
-    it is: ``compute_at`` places it at ``at`` as well, so that pieces alone are stored.
+    it is: ``compute_at`` places it at ``at`` as well, so that pieces alone are stored. Readers of results before
+    that nest move after it.
 
     The repair is derived, for sums, maxima and minima of terms that read ``m`` in exp(c (x - m)) or exp2 alone, c > 0,
     where ``m`` is the maximum of x, and for maxima and minima of c (x - m) + y. Where no x is finite, and a declaration

@@ -7,9 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tensorir.arith.box import Side
+from tensorir.arith.repair import EXTREMES, NoRepairError, Repair, repair_of
 from tensorir.errors import Problem, ScheduleError
 from tensorir.ir.build import as_int
 from tensorir.ir.dims import most, same_shape
+from tensorir.ir.once import nests
 from tensorir.ir.structure import identical
 from tensorir.ir.text import show
 from tensorir.ir.tree import (
@@ -29,7 +31,7 @@ from tensorir.ir.tree import (
     Update,
     Var,
 )
-from tensorir.ir.visit import Rewriter, find, reads, substitute, uses, writes
+from tensorir.ir.visit import Rewriter, find, reads, sequence, substitute, uses, writes
 from tensorir.schedule.analysis import (
     Index,
     caret,
@@ -41,7 +43,6 @@ from tensorir.schedule.analysis import (
     stages_writing,
 )
 from tensorir.schedule.primitives.reduction import has_axis_of
-from tensorir.schedule.repair import EXTREMES, NoRepairError, Repair, repair_of
 from tensorir.schedule.rewrite import footprint, own_nest
 
 
@@ -75,7 +76,17 @@ class RollingPlan:
 
 
 def plan_of(program: Program, m: Stage, into: Sequence[Stage], at: Loop) -> RollingPlan:
-    """Return the plan of ``s.rolling``; raises ScheduleError, codes of ``rolling``, if it is not legal."""
+    """Return the plan of ``s.rolling``, of a program in which readers of results come after the leader if they can;
+    raises ScheduleError, codes of ``rolling``, if it is not legal.
+    """
+    plan = _plan(program, m, into, at)
+    if (later := _readers_after(plan)) is not program:
+        plan = _plan(later, m, into, at)
+    _need_readers(plan)
+    return plan
+
+
+def _plan(program: Program, m: Stage, into: Sequence[Stage], at: Loop) -> RollingPlan:
     index = index_of(program)
     for s in (m, *into):
         _need_reduction(index, s)
@@ -87,9 +98,34 @@ def plan_of(program: Program, m: Stage, into: Sequence[Stage], at: Loop) -> Roll
     targets = tuple(_target(m, s, into, found) for s in into)
     led = next(t for t in targets if t.stage is leader)
     cells = _boxes(index, leader, at, led.cells)
-    plan = RollingPlan(index, m, at, leader, targets, found.stages(), cells, piece)
-    _need_readers(plan)
-    return plan
+    return RollingPlan(index, m, at, leader, targets, found.stages(), cells, piece)
+
+
+def _readers_after(plan: RollingPlan) -> Program:
+    """The program with nests before the leader's that read results, directly or not, after it; the same program if
+    there are none, if a reduction reads results, or if others between need what they write.
+    """
+    index, program = plan.index, plan.index.program
+    root, tops = index.root_of(plan.leader), nests(program)
+    results = {b for s in (plan.m, *(t.stage for t in plan.targets)) for b in writes(s.body)}
+    own = [index.root_of(s) for s in (plan.m, *(t.stage for t in plan.targets), *plan.through)]
+    made, late = set(results), list[Stmt]()
+    end = tops.index(root)
+    for n in tops[:end]:
+        if n not in own and made & {*reads(n)}:
+            if results & {*reads(n)} and find(n, Update):  # it would go through the terms once more
+                return program
+            late.append(n)
+            made |= {*writes(n)}
+    if not late:
+        return program
+    passed = [n for n in tops[tops.index(late[0]) : end + 1] if n not in late]
+    moved = {b for n in late for b in writes(n)}
+    needed = {b for n in late for b in reads(n)} - results
+    if any(moved & {*reads(n), *writes(n)} or needed & {*writes(n)} for n in passed):
+        return program
+    order = [*(n for n in tops[: end + 1] if n not in late), *late, *tops[end + 1 :]]
+    return program.replace(body=sequence(order))
 
 
 def _need_reduction(index: Index, stage: Stage) -> None:
