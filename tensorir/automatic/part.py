@@ -39,6 +39,7 @@ class Part(ABC, Shown):
     approximate: True if the algorithm differs from the declared one and rounds otherwise: never the default
     scalar: True if most of its work is not in vectors, on a device that has some
     plainest: True if no simpler part exists, so that its code length is not limited
+    stored: names of claimed stages besides ``anchor`` whose results are stored, for other stages or as outputs
     """
 
     rule: ClassVar[str]
@@ -46,6 +47,7 @@ class Part(ABC, Shown):
     needs: str = ""
     approximate: bool = False
     scalar: bool = False
+    stored: frozenset[str] = frozenset()
 
     def __init__(self, graph: Graph, anchor: Nest, target: Target, names: Sequence[str] = (), reason: str = "") -> None:
         self.graph, self.anchor, self.target, self.reason = graph, anchor, target, reason

@@ -454,8 +454,10 @@ class _Claims:
                 yield part
 
     def _alone(self, part: Part) -> bool:
-        """True if intermediate results of a part have no outside readers; arrays of the anchor are exempt."""
-        others = (self.graph.nests[n] for n in part.names if n != part.anchor.name)
+        """True if intermediate results of a part have no outside readers; arrays of the anchor and of stages that are
+        ``stored`` are exempt.
+        """
+        others = (self.graph.nests[n] for n in part.names if n != part.anchor.name and n not in part.stored)
         inside = [n for n in others if not set(n.writes) <= set(part.anchor.writes)]
         return all(r.name in part.names for n in inside for r in self.graph.readers(n))
 

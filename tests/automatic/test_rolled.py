@@ -1,5 +1,7 @@
 """Attention from plain computes: one kernel, whatever is masked."""
 
+import math
+
 import numpy as np
 import pytest
 from covering import some_of_each, spread_over
@@ -71,6 +73,71 @@ def test_few_queries_go_one_by_one():
 def test_both_products_are_in_tiles_of_vectors():
     text = tir.auto_schedule(of(2, 64, 64, 32)).source()
     assert "y_S_register" in text and "y_O_register" in text and "not in vectors" not in text
+
+
+def latent(heads, queries, keys, width, rotary, causal=True):
+    """Scores that are a sum of two products, with a bias, scaled and masked; the keys are the values."""
+    Q, R = tir.placeholder((heads, queries, width), name="Q"), tir.placeholder((heads, queries, rotary), name="R")
+    C, K = tir.placeholder((keys, width), name="C"), tir.placeholder((keys, rotary), name="K")
+    B = tir.placeholder((queries, keys), name="B")
+    a, b, k, l, t = (tir.reduce_axis(n, x) for n, x in zip((width, rotary, *3 * (keys,)), "abklt", strict=True))
+    shape = heads, queries, keys
+    s1 = tir.compute(shape, lambda h, i, j: tir.sum(Q[h, i, a] * C[j, a], axis=a), name="s1")
+    s2 = tir.compute(shape, lambda h, i, j: tir.sum(R[h, i, b] * K[j, b], axis=b), name="s2")
+    z = tir.compute(shape, lambda h, i, j: (s1[h, i, j] + s2[h, i, j]) * 0.25 + B[i, j], name="z")
+    seen = (lambda h, i, j: tir.where(j <= i + keys - queries, z[h, i, j], -float("inf"))) if causal else z.__getitem__
+    s = tir.compute(shape, seen, name="s") if causal else z
+    m = tir.compute(shape[:2], lambda h, i: tir.max(s[h, i, k], axis=k), name="m")
+    e = tir.compute(shape, lambda h, i, j: tir.exp(s[h, i, j] - m[h, i]), name="e")
+    Z = tir.compute(shape[:2], lambda h, i: tir.sum(e[h, i, l], axis=l), name="Z")
+    o = tir.compute((heads, queries, width), lambda h, i, d: tir.sum(e[h, i, t] * C[t, d], axis=t), name="o")
+    y = tir.compute((heads, queries, width), lambda h, i, d: o[h, i, d] / Z[h, i], name="y")
+    return y, tir.compute(shape[:2], lambda h, i: m[h, i] + tir.log(Z[h, i]), name="lse")
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("target", ["c -units=1", "opencl -units=1", "cuda -arch=sm_80"])
+@pytest.mark.parametrize("shape", [(2, 9, 31, 6, 3), (1, 16, 33, 40, 2)])
+def test_scores_that_are_sums_of_products_are_never_in_memory(shape, target, causal):
+    s = tir.auto_schedule(latent(*shape, causal)[0], target)
+    assert "s.rolling" in str(s.trace) and len(s.emitted().kernels) == 1 + ("split_softmax" in str(s.trace))
+    assert s.check(), str(s.check())
+
+
+@pytest.mark.parametrize("units", [1, 2, 64])
+def test_few_blocks_of_queries_go_through_parts_of_the_keys_on_all_cores(units):
+    y = latent(1, 16, 1501, 64, 8)
+    s = tir.auto_schedule(y[0], f"c -units={units}")
+    first, *more = s.emitted().kernels
+    assert math.prod(first.grid) >= min(units, 8) and len(more) == ("split_softmax" in str(s.trace)) == (units > 2)
+    assert s.check(), str(s.check())
+
+
+@pytest.mark.parametrize("units", [1, 64])
+def test_values_of_latent_attention(units):
+    heads, queries, keys, width, rotary = shape = 1, 16, 1501, 64, 8
+    rng = np.random.default_rng(0)
+    Q, R, C, K, B = (
+        rng.integers(-2, 3, n).astype("float32") / 8
+        for n in ((heads, queries, width), (heads, queries, rotary), (keys, width), (keys, rotary), (queries, keys))
+    )
+    score = (Q @ C.T + R @ K.T) * 0.25 + B
+    score = np.where(np.tri(queries, keys, keys - queries, dtype=bool), score, -np.inf)
+    e = np.exp(score - score.max(-1, keepdims=True))
+    s = tir.auto_schedule(latent(*shape), f"c -units={units}")
+    assert len(s.emitted().kernels) <= 2
+    y, lse = s.build()(Q=Q, R=R, C=C, K=K, B=B)
+    np.testing.assert_allclose(y, e @ C / e.sum(-1, keepdims=True), rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(lse, score.max(-1) + np.log(e.sum(-1)), rtol=1e-5)
+
+
+@pytest.mark.parametrize("target", ["c -units=1", "c -units=16", "cuda -arch=sm_80"])
+def test_the_logarithm_of_the_total_is_a_result_of_the_same_kernel(target):
+    y, lse = latent(2, 20, 70, 16, 4, False)
+    for outputs in ((y, lse), (lse, y)):
+        s = tir.auto_schedule(outputs, target)
+        assert len(s.emitted().kernels) == 1 + ("split_softmax" in str(s.trace))
+        assert s.check(), str(s.check())
 
 
 def test_configurations_of_tiles_are_right():

@@ -115,3 +115,56 @@ def test_configurations_are_right(masked, name):
         s = tir.Schedule(y, "cuda -arch=sm_80")
         template.function(s, config)
         assert s.check(), config
+
+
+def latent(queries, keys, width, rotary, dtype="float32", columns=None):
+    """Scores that are a sum of two products, scaled, of sums in float32."""
+    shapes = {"q": (queries, width), "r": (queries, rotary), "c": (keys, width), "k": (keys, rotary)}
+    q, r, c, k = (tir.placeholder(shape, dtype, name=name) for name, shape in shapes.items())
+    v = tir.placeholder((keys, columns or width), dtype, name="v")
+    ax, bx, kx, lx, tx = (
+        tir.reduce_axis(n, name) for n, name in zip((width, rotary, *3 * (keys,)), "abklt", strict=True)
+    )
+    shape = queries, keys
+
+    def wide(x):
+        return tir.cast(x, "float32")
+
+    s1 = tir.compute(shape, lambda i, j: tir.sum(wide(q[i, ax]) * wide(c[j, ax]), axis=ax), name="s1")
+    s2 = tir.compute(shape, lambda i, j: tir.sum(wide(r[i, bx]) * wide(k[j, bx]), axis=bx), name="s2")
+    s = tir.compute(shape, lambda i, j: (s1[i, j] + s2[i, j]) * 0.25, name="s")
+    m = tir.compute((queries,), lambda i: tir.max(s[i, kx], axis=kx), name="m")
+    e = tir.compute(shape, lambda i, j: tir.cast(tir.exp(s[i, j] - m[i]), dtype), name="e")
+    z = tir.compute((queries,), lambda i: tir.sum(wide(e[i, lx]), axis=lx), name="z")
+    o = tir.compute(
+        (queries, columns or width), lambda i, d: tir.sum(wide(e[i, tx]) * wide(v[tx, d]), axis=tx), name="o"
+    )
+    return tir.compute((queries, columns or width), lambda i, d: tir.cast(o[i, d] / z[i], dtype), name="y")
+
+
+FEW = [
+    ((16, 130, 40, 8, "float32", None), "cuda -arch=sm_80"),
+    ((3, 600, 5, 2, "float32", 300), "cuda -arch=sm_90a"),
+    ((9, 131, 8, 3, "float16", 272), "cuda -arch=sm_80"),
+]
+
+
+@pytest.mark.parametrize(("shape", "target"), FEW)
+@emulated
+def test_few_queries_of_any_width_go_through_parts_of_the_keys(shape, target):
+    s = tir.auto_schedule(latent(*shape), target)
+    assert len(s.emitted().kernels) == 2 and "split_softmax" in str(s.trace)
+    assert next(iter(tir.auto(latent(*shape), target))) == "gpu_rolling_few"
+    assert s.check("emulate"), str(s.check("emulate"))
+
+
+@pytest.mark.parametrize(("dtype", "name"), [("float16", "gpu_rolling_mma"), ("float32", "gpu_rolling_tile")])
+@emulated
+def test_scores_that_are_sums_of_products_go_through_tiles(dtype, name):
+    y = latent(70, 67, 32, 16, dtype)
+    template = tir.auto(y, "cuda -arch=sm_80")[name]
+    s = tir.Schedule(y, "cuda -arch=sm_80")
+    config = template.space_for(s.target).default
+    template.function(s, config)
+    assert len(s.emitted().kernels) == 1 + ("split_softmax" in str(s.trace))
+    assert s.check("emulate"), str(s.check("emulate"))

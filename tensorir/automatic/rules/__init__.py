@@ -12,6 +12,7 @@ from tensorir.automatic.rules import (
     register_tile,
     rolling,
     rolling_cpu,
+    rolling_few,
     rolling_gpu,
     rolling_threads,
     rows,
@@ -46,7 +47,7 @@ def busy(rule: Rule) -> Rule:
 
 
 RULES_BEFORE_INLINING: tuple[Rule, ...] = tuple(
-    map(busy, (rolling_cpu.offers, rolling_gpu.offers, rolling_threads.offers, rolling.offers))
+    map(busy, (rolling_cpu.offers, rolling_few.offers, rolling_gpu.offers, rolling_threads.offers, rolling.offers))
 )
 """Rules that claim stages before any stage is inlined."""
 RULES: tuple[Rule, ...] = (

@@ -5,11 +5,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 
-from tensorir.automatic.facts import Graph, Nest
-from tensorir.automatic.part import Config, Part
+from tensorir.automatic.facts import Graph, Nest, bytes_of, vector_lanes
+from tensorir.automatic.part import Config, Part, parts_of
 from tensorir.errors import ScheduleError
+from tensorir.ir.structure import identical
 from tensorir.ir.tree import Update
 from tensorir.ir.visit import find
 from tensorir.machine import machine_of
@@ -19,14 +21,24 @@ from tensorir.tune.legal import Predicate
 
 ROWS = 32
 """Queries per block on a GPU, one per thread."""
+THREADS = 128
+"""Most threads of a GPU's block that combines parts of the keys, one per column."""
+WAITING_CYCLES = 10.0
+"""Cycles of a GPU thread per multiply-add with its loads, each after the last one."""
 SCALAR_CYCLES = 2.1
 """Cycles of a multiply-add with its loads, outside of vectors."""
 
 
 def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
     """Yield a part for attention: O / l with O = sum of weights * values, l = sum of weights, weights = f(scores, m), m
-    = max of scores, and scores that are reductions.
+    = max of scores, and scores that are reductions, or elementwise functions of some.
     """
+    for found in _attentions(graph, anchor):
+        yield RollingPart(graph, anchor, target, found)
+
+
+def _attentions(graph: Graph, anchor: Nest) -> Iterator[Stages]:
+    """Stages of each attention whose weighted sums are read by map ``anchor``."""
     if anchor.kind != "map":
         return
     for sums in graph.producers(anchor):
@@ -36,7 +48,7 @@ def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
             if len(largest) == len(totals) == 1:
                 scores = _scores(graph, weights, largest[0])
                 if scores:
-                    yield RollingPart(graph, anchor, target, sums, weights, largest[0], totals[0], scores)
+                    yield Stages(sums, weights, largest[0], totals[0], scores)
 
 
 def _of(nests: Sequence[Nest], kind: str) -> list[Nest]:
@@ -52,14 +64,44 @@ def _combines(nest: Nest, name: str) -> bool:
 
 
 def _scores(graph: Graph, weights: Nest, largest: Nest) -> tuple[Nest, ...]:
-    """Stages that compute the scores, the one read by maximum and weights first; () if the scores are no reduction."""
+    """Stages that compute the scores, readers before what they read; () if there is no reduction among them."""
     both = [n for n in graph.producers(weights) if n in graph.producers(largest)]
-    if len(both) != 1:
-        return ()
-    if both[0].kind == "reduce":
-        return (both[0],)
-    sums = _of(graph.producers(both[0]), "reduce")
-    return (both[0], sums[0]) if both[0].kind == "map" and len(sums) == 1 else ()
+    found = _cellwise(graph, both[0]) if len(both) == 1 else []
+    return tuple(n for n in reversed(graph.nests.values()) if n in found)
+
+
+def _cellwise(graph: Graph, score: Nest) -> list[Nest]:
+    """Stage ``score`` with the reductions and maps read by it cell for cell; maps that read no reduction so, such as a
+    bias, are left out, and all if ``score`` is one.
+    """
+    if score.kind == "reduce":
+        return [score]
+    own = tuple(it.var for it in score.spatial)
+    read = [n for n in graph.producers(score) if score.kind == "map" and len(n.spatial) == len(own)]
+    at = {b: [x.index for x in score.loads if x.buffer is b] for n in read for b in n.writes}
+    near = [n for n in dict.fromkeys(read) if all(identical(i, own) for b in n.writes for i in at[b])]
+    found = [n for one in near for n in _cellwise(graph, one)]
+    return [score, *found] if found else []
+
+
+def _alongside(graph: Graph, anchor: Nest, found: Stages) -> tuple[Nest, ...]:
+    """Other maps that read the maximum or the total, such as the logarithm of what a softmax divides by."""
+    own = (anchor, found.sums, found.weights, found.total)
+    readers = [n for x in (found.largest, found.total) for n in graph.readers(x) if n not in own]
+    return tuple(n for n in dict.fromkeys(readers) if n.kind == "map" and len(n.spatial) == len(found.largest.spatial))
+
+
+@dataclass(frozen=True, eq=False)
+class Stages:
+    """Stages of an attention: ``sums`` of ``weights`` times values, ``total`` of the weights, ``largest`` score, and
+    ``scores``, readers before what they read.
+    """
+
+    sums: Nest
+    weights: Nest
+    largest: Nest
+    total: Nest
+    scores: tuple[Nest, ...]
 
 
 class RollingPart(Part):
@@ -67,10 +109,15 @@ class RollingPart(Part):
 
     rule = "rolling"
 
-    def __init__(self, graph: Graph, anchor: Nest, target: Target, sums: Nest, weights: Nest, largest: Nest,
-                 total: Nest, scores: tuple[Nest, ...]) -> None:  # fmt: skip
-        self.sums, self.weights, self.largest, self.total, self.scores = sums, weights, largest, total, scores
-        names = [n.name for n in (sums, weights, largest, total, *scores)]
+    def __init__(self, graph: Graph, anchor: Nest, target: Target, found: Stages) -> None:
+        self.found, self.scores = found, found.scores
+        sums, weights, largest, total = found.sums, found.weights, found.largest, found.total
+        self.sums, self.weights, self.largest, self.total = sums, weights, largest, total
+        self.products = tuple(n for n in self.scores if n.kind == "reduce")
+        self.maps = tuple(n for n in self.scores if n.kind != "reduce")
+        self.alongside = _alongside(graph, anchor, found)
+        self.stored = frozenset(n.name for n in self.alongside)
+        names = [n.name for n in (sums, weights, largest, total, *self.scores, *self.alongside)]
         reason = (
             f"{largest.name}, {total.name} and {sums.name} go through {sums.axes[-1]} together: no scores in memory"
         )
@@ -82,7 +129,7 @@ class RollingPart(Part):
         """Yield parts of this class for the same stages, if it suits them."""
         for p in offers(graph, anchor, target):
             if isinstance(p, RollingPart):
-                part = cls(graph, anchor, target, p.sums, p.weights, p.largest, p.total, p.scores)
+                part = cls(graph, anchor, target, p.found)
                 if part.suits():
                     yield part
 
@@ -100,6 +147,19 @@ class RollingPart(Part):
         """Keys per head."""
         return self.sums.size(self.sums.reduced)
 
+    @cached_property
+    def depth(self) -> int:
+        """Multiply-adds for a query and a key: terms of the products of its score, and columns of the result."""
+        return sum(n.size(n.reduced) for n in self.products) + self.sums.size(self.sums.spatial[-1:])
+
+    def _combining_s(self, c: Config) -> float:
+        """Modelled seconds of the kernel that combines ``parts``, with the traffic of their results, and until cores
+        have started on both kernels; 0.0 for one part.
+        """
+        machine, moved = machine_of(self.target), 3.0 * parts_of(c) * bytes_of(self.sums.writes[0])
+        starts = machine.launch_s + 2 * machine.wake_s
+        return (starts + moved / (machine.rate(moved) * machine.cores)) * (parts_of(c) > 1)
+
     def knobs(self) -> Mapping[str, Sequence[object]]:
         return {"keys": [32, 16, 64, 128]}
 
@@ -107,19 +167,70 @@ class RollingPart(Part):
         return self._limits()
 
     def _limits(self) -> Mapping[str, Predicate]:
-        """Constraints of the subclass, by name."""
-        return {}
+        """Constraints by name."""
+        return {"parts": lambda c: parts_of(c) == 1 or parts_of(c) * c["keys"] < 2 * self.length}
+
+    @cached_property
+    def heads(self) -> int:
+        """Number of heads, over all batches."""
+        return self.largest.cells // self.count
+
+    def _in_parts(self, blocks: int) -> Mapping[str, Sequence[object]]:
+        """The knob ``parts`` of the keys, where ``blocks`` of queries are fewer than cores; none where they are not."""
+        cores = machine_of(self.target).cores
+        most = 2 * cores // blocks
+        return {"parts": [1 << n for n in range(most.bit_length())]} if blocks < cores else {}
 
     def expected(self) -> Callable[[Config], float] | None:
-        """One query per block of a CPU, no vectors: each query waits for its multiply-adds one by one."""
+        """One query per block of a CPU or thread of a GPU, no vectors: each waits for its multiply-adds one by one."""
+        machine, queries = machine_of(self.target), self.largest.cells
+        cycles = queries * self.length * self.depth * SCALAR_CYCLES
         if self.target.kind == "gpu":
-            return None
-        machine, queries, terms = machine_of(self.target), self.largest.cells, self.scores[-1].reduced
-        depth = self.scores[-1].size(terms) + self.sums.size(self.sums.spatial[-1:])
-        cycles = queries * self.length * depth * SCALAR_CYCLES
+            blocks = self.heads * -(-self.count // ROWS)
+            cycles = self.length * self.depth * WAITING_CYCLES * -(-blocks // machine.cores)
+            return lambda c: cycles / machine.clock
         return lambda c: cycles / (machine.clock * min(machine.cores, queries))
 
+    def declare(self, s: BaseSchedule, config: Config) -> None:
+        if parts_of(config) > 1:
+            s.redeclare("split_softmax", parts=parts_of(config), of=self.sums.name)
+
     def schedule(self, s: BaseSchedule, config: Config) -> None:
+        if parts_of(config) == 1:
+            self.roll(s, config)
+            return
+        graph = Graph(s.program, self.graph.wishes)
+        anchor = graph.nests[f"{self.sums.name}_parts"]
+        type(self)(graph, anchor, self.target, next(_attentions(graph, anchor))).roll(s, config)
+        with s.because(f"rolling: {parts_of(config)} parts of {self.sums.axes[-1]} are rescaled and added in order"):
+            self._combine(s)
+
+    def _combine(self, s: BaseSchedule) -> None:
+        """Schedule the kernel that adds the parts: a block per query, its columns in vectors or threads."""
+        *cells, column = own_loops(s, self.anchor.name)
+        m, l, o = self.largest.name, self.total.name, self.sums.name
+        s.share_out(*cells)
+        for n in self.alongside:
+            s.share_out(*own_loops(s, n.name))
+            s.fuse_with(n.name, self.anchor.name)
+        block = str(s.loops(self.anchor.name)[0])
+        if self.target.kind == "gpu":
+            column, lane = s.split(column, [None, min(THREADS, self.sums.size(self.sums.spatial[-1:]))])
+            s.bind(lane, "thread.x")
+            at = lane
+        else:
+            lanes = vector_lanes(self.target, self.bits)
+            at, lane = s.split(column, [None, lanes])
+            s.vectorize(lane)
+        s.compute_at(o, at, scope="register")
+        *_, column, part = own_loops(s, o)
+        if self.target.kind == "cpu":
+            s.reorder(part, column).vectorize(column)
+        for name in (l, f"{m}_scale", m):
+            s.compute_at(name, block)
+
+    def roll(self, s: BaseSchedule, config: Config) -> None:
+        """Schedule one pass over the keys."""
         sums, rows = self.sums, len(self.largest.spatial)
         lead, columns = sums.axes[:rows], sums.axes[rows:-1]
         piece, key = s.split(sums.axes[-1], [None, config["keys"]])
@@ -127,7 +238,7 @@ class RollingPart(Part):
         s.rolling(self.largest.name, into=(self.total.name, sums.name), at=piece)
         for nest in self.scores:
             s.compute_at(nest.name, piece)
-        s.reverse_compute_at(self.anchor.name, lead[-1])
+        self._ends(s, lead[-1])
         inner = lead[-1]
         if self.target.kind == "gpu":
             inner, thread = s.split(inner, [None, ROWS])
@@ -139,6 +250,11 @@ class RollingPart(Part):
                 outer = s.fuse(outer, loop)
             s.bind(outer, "block.y")
         skip_masked(s, piece)
+
+    def _ends(self, s: BaseSchedule, block: str) -> None:
+        """Compute the results in ``block``, after the last tile of keys."""
+        for n in (self.anchor, *self.alongside):
+            s.reverse_compute_at(n.name, block)
 
 
 def own_loops(s: BaseSchedule, stage: str) -> list[str]:

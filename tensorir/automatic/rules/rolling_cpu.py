@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 
 from tensorir.automatic.facts import Graph, Nest, vector_lanes
-from tensorir.automatic.part import Config, Part
+from tensorir.automatic.part import Config, Part, parts_of
 from tensorir.automatic.rules.rolling import RollingPart, own_loops, skip_masked
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.structure import identical
@@ -21,6 +21,8 @@ from tensorir.tune.legal import Predicate
 
 MULTIPLY_S = 0.5e-9
 """Seconds of a vector multiply-add, including its loads."""
+QUERIES = 64
+"""Queries of a block where there are many."""
 
 
 def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
@@ -43,10 +45,11 @@ class TiledRollingPart(RollingPart):
     def suits(self) -> bool:
         """True if the stages have the axes of attention with constant extents, and at least 8 queries."""
         rows = len(self.largest.spatial)
-        counts = [(self.largest, rows), (self.total, rows), (self.sums, rows + 1), (self.anchor, rows + 1)]
+        counts = [(n, rows) for n in (self.largest, self.total, *self.alongside)]
+        counts += [(self.sums, rows + 1), (self.anchor, rows + 1)]
         counts += [(n, rows + 1) for n in (self.weights, *self.scores)]
         plain = all(len(n.spatial) == count for n, count in counts) and len(self.sums.reduced) == 1
-        return plain and self.scores[-1].kind == "reduce" and self.anchor.constant and self.count >= 8
+        return plain and self.anchor.constant and self.count >= 8
 
     # -- the space
 
@@ -54,6 +57,7 @@ class TiledRollingPart(RollingPart):
         bits = max(DTYPES[b.dtype].bits for n in (self.sums, self.weights, *self.scores) for b in n.writes)
         widest = min(16, vector_lanes(self.target, bits))
         return {
+            **self._in_parts(self.heads * -(-self.count // QUERIES)),
             "queries": [64, 32, 128, 16, 8], "keys": [64, 32, 128, 16, 256], "tile": [8, 6, 4, 2],
             "lanes": list(dict.fromkeys((widest, max(2, widest // 2)))), "vectors": [2, 1, 4],
         }  # fmt: skip
@@ -61,6 +65,7 @@ class TiledRollingPart(RollingPart):
     def _limits(self) -> Mapping[str, Predicate]:
         registers = self.target.registers
         return {
+            **super()._limits(),
             "whole vectors": lambda c: c["queries"] % (c["lanes"] * c["vectors"]) == 0,
             "queries": lambda c: c["queries"] < 2 * self.count or c["queries"] == 8,
             "keys": lambda c: c["keys"] < 2 * self.length or c["keys"] == 16,
@@ -77,20 +82,20 @@ class TiledRollingPart(RollingPart):
     def _seconds(self, c: Config) -> float:
         """Modelled seconds: multiply-adds and loads of whole tiles, overhead per tile of keys, idle cores."""
         queries, keys, tile, lanes, vectors = (int(c[n]) for n in ("queries", "keys", "tile", "lanes", "vectors"))
-        heads = self.largest.cells // self.count
-        blocks, pieces = -(-self.count // queries), -(-self.length // keys)
-        depth = self.scores[-1].size(self.scores[-1].reduced) + self.sums.size(self.sums.spatial[-1:])
+        heads, length, depth = self.heads * parts_of(c), -(-self.length // parts_of(c)), self.depth
+        blocks, pieces = -(-self.count // queries), -(-length // keys)
         width = lanes * max(1.0, 32 / lanes / max(16, self.target.vector_bytes // 2))
         loads = 1 + 0.5 * (tile + vectors) / (tile * vectors) + max(0.0, 8 / (tile * vectors) - 1)
-        ragged = 1.0 + 2.0 * (self.count % queries > 0) / blocks + 2.0 * (self.length % keys > 0) / pieces
+        ragged = 1.0 + 2.0 * (self.count % queries > 0) / blocks + 2.0 * (length % keys > 0) / pieces
         each = queries * keys * (depth * loads + 24) + queries * 4 * depth
         far = 1.0 + queries * (keys + depth) / (1 << 16)
         at_once = min(machine_of(self.target).cores, heads * blocks)
-        return heads * blocks * pieces * each / width * MULTIPLY_S * ragged * far / at_once
+        seconds = heads * blocks * pieces * each / width * MULTIPLY_S * ragged * far / at_once
+        return seconds + self._combining_s(c)
 
     # -- the steps
 
-    def schedule(self, s: BaseSchedule, config: Config) -> None:
+    def roll(self, s: BaseSchedule, config: Config) -> None:
         sums, rows = self.sums, len(self.largest.spatial)
         *heads, query = sums.axes[:rows]
         column, key = sums.axes[rows], sums.axes[-1]
@@ -101,7 +106,7 @@ class TiledRollingPart(RollingPart):
         s.rolling(self.largest.name, into=(self.total.name, sums.name), at=piece)
         for nest in self.scores:
             s.compute_at(nest.name, piece)
-        s.reverse_compute_at(self.anchor.name, block)
+        self._ends(s, block)
         self._cut(s, block, self.count, queries)
         self._cut(s, piece, self.length, keys)
         s.bind(block, "block.x")
@@ -109,9 +114,9 @@ class TiledRollingPart(RollingPart):
             s.share_out(*heads, to="block.y")
         self._across(s, block)
         with s.because("rolling: both products in tiles of vectors that stay in registers"):
-            scores = self.scores[-1]
-            queried, keyed, term = (own_loops(s, scores.name)[at] for at in (rows - 1, rows, -1))
-            self._tile(s, scores, queried, keyed, term, config)
+            for scores in self.products:
+                queried, keyed, term = (own_loops(s, scores.name)[at] for at in (rows - 1, rows, -1))
+                self._tile(s, scores, queried, keyed, term, config)
             self._tile(s, sums, query, column, key, config)
         self._lanes(s, rows, query, int(config["lanes"]))
         skip_masked(s, piece)
@@ -127,15 +132,17 @@ class TiledRollingPart(RollingPart):
         for n in (*self.scores, self.weights, self.sums):
             for b in n.writes:
                 s.layout(b.name, _turned(len(b.shape)))
-        if q := self._queries:
+        for q in self._queries:
             s.stage_in(q.name, at=block, scope="register", layout=_turned(len(q.shape)))
 
     @cached_property
-    def _queries(self) -> Buffer | None:
-        """Array of the queries, if it is indexed (…, query, term); else None."""
-        n = self.scores[-1]
-        ends = (n.spatial[len(self.largest.spatial) - 1].var, n.reduced[-1].var)
-        return next((x.buffer for x in n.loads if identical(x.index[-2:], ends)), None)
+    def _queries(self) -> tuple[Buffer, ...]:
+        """Arrays of the queries that are indexed (…, query, term)."""
+        at, found = len(self.largest.spatial) - 1, list[Buffer]()
+        for n in self.products:
+            ends = (n.spatial[at].var, n.reduced[-1].var)
+            found += [x.buffer for x in n.loads if identical(x.index[-2:], ends)][:1]
+        return tuple(dict.fromkeys(found))
 
     def _tile(self, s: BaseSchedule, n: Nest, query: str, column: str, term: str, c: Config) -> None:
         lanes, vectors, tile = int(c["lanes"]), int(c["vectors"]), int(c["tile"])
@@ -152,7 +159,7 @@ class TiledRollingPart(RollingPart):
     def _lanes(self, s: BaseSchedule, rows: int, query: str, lanes: int) -> None:
         """Vectorize the remaining stages (maxima, sums, weights, rescaling) along the queries."""
         m, l, o = self.largest.name, self.total.name, self.sums.name
-        for name in (m, l, self.weights.name, *(n.name for n in self.scores[:-1])):
+        for name in (m, l, self.weights.name, *(n.name for n in self.maps)):
             vector, lane = s.split(own_loops(s, name)[rows - 1], [None, lanes])
             s.reorder(vector, own_loops(s, name)[-1], lane)
             s.vectorize(lane)
@@ -164,6 +171,8 @@ class TiledRollingPart(RollingPart):
             vector, lane = s.split(mine, [None, lanes])
             s.reorder(*(x for x in own if x != mine), vector, lane)
             s.vectorize(lane)
+        for n in self.alongside:
+            s.vectorize(s.split(own_loops(s, n.name)[rows - 1], [None, lanes])[1])
         vector, lane = s.split(own_loops(s, self.anchor.name)[rows - 1], [None, lanes])
         s.reorder(own_loops(s, self.anchor.name)[-1], vector, lane)
 

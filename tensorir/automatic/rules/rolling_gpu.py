@@ -9,13 +9,13 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 
+from tensorir.arith.access import slope
 from tensorir.automatic.facts import Graph, Nest
-from tensorir.automatic.part import Config, Part
+from tensorir.automatic.part import Config, Part, parts_of
 from tensorir.automatic.rules.matrix_view import multiplies
 from tensorir.automatic.rules.rolling import RollingPart, own_loops, skip_masked
 from tensorir.gpu_devices import Gpu, gpu_of
 from tensorir.ir.dtypes import DTYPES
-from tensorir.ir.structure import identical
 from tensorir.ir.tree import Buffer, Const, Var
 from tensorir.ir.visit import find
 from tensorir.schedule.schedule import BaseSchedule
@@ -59,18 +59,18 @@ class WarpRollingPart(RollingPart):
     def suits(self) -> bool:
         """True if the stages have the axes of attention and tensor-core instructions compute both products."""
         rows = self.rows
-        counts = [(self.largest, rows), (self.total, rows)]
+        counts = [(n, rows) for n in (self.largest, self.total, *self.alongside)]
         counts += [(n, rows + 1) for n in (self.sums, self.anchor, self.weights, *self.scores)]
         if not rows or any(len(n.spatial) != count or len(n.writes) != 1 for n, count in counts):
             return False
-        if not self.anchor.constant or not all(map(multiplies, (self.sums, self.product))):
+        if not self.anchor.constant or not all(map(multiplies, (self.sums, *self.products))):
             return False
         return self.operands is not None and max(self.columns, self.terms) <= self.widest and self._typed()
 
     def _typed(self) -> bool:
         """True if operands have one 16-bit float type and sums are float32."""
-        of = {b.dtype for b in (*(self.operands or ()), self.weights.writes[0])}
-        sums = {n.writes[0].dtype for n in (self.product, self.sums, self.total, self.largest)}
+        of = {b.dtype for b in (*self._arrays(), self.weights.writes[0])}
+        sums = {n.writes[0].dtype for n in (*self.products, self.sums, self.total, self.largest)}
         return len(of) == 1 and of <= set(KINDS) and sums == {"float32"}
 
     @property
@@ -78,29 +78,34 @@ class WarpRollingPart(RollingPart):
         """Number of axes that identify a query: batch and head axes, then the query."""
         return len(self.largest.spatial)
 
-    @property
-    def product(self) -> Nest:
-        """The reduction stage of the scores."""
-        return self.scores[-1]
-
     @cached_property
-    def operands(self) -> tuple[Buffer, Buffer, Buffer] | None:
-        """Arrays of queries (…, query, term), keys (…, key, term) and values (…, key, column); None if an index order
-        differs.
+    def operands(self) -> tuple[tuple[tuple[Buffer, Buffer], ...], Buffer] | None:
+        """Arrays of queries (…, query, term) and keys (…, key, term) for each product, and of values (…, key, column);
+        None if an index order differs.
         """
-        scores, sums = self.product, self.sums
-        query, key = (it.var for it in scores.spatial[-2:])
-        term = scores.reduced[-1].var
-        found = [_read(scores, (query, term)), _read(scores, (key, term))]
-        found += [_read(sums, (sums.reduced[-1].var, sums.spatial[-1].var))]
+        sums, pairs = self.sums, list[tuple[Buffer, Buffer]]()
+        for n in self.products:
+            query, key, term = *(it.var for it in n.spatial[-2:]), n.reduced[-1].var
+            q, k = _read(n, (query, term)), _read(n, (key, term))
+            pairs += [(q, k)] if q and k else []
+        v = _read(sums, (sums.reduced[-1].var, sums.spatial[-1].var))
         weights = _read(sums, (sums.spatial[-2].var, sums.reduced[-1].var))
-        q, k, v = found
-        return (q, k, v) if q and k and v and weights is self.weights.writes[0] else None
+        whole = len(pairs) == len(self.products) and weights is self.weights.writes[0]
+        return (tuple(pairs), v) if v and whole else None
+
+    def _arrays(self) -> tuple[Buffer, ...]:
+        """All arrays of ``operands``."""
+        pairs, v = self.operands or ((), None)
+        return (*(b for pair in pairs for b in pair), *([v] if v else []))
 
     @cached_property
     def terms(self) -> int:
-        """Terms of a score (head dimension)."""
-        return self.product.size(self.product.reduced)
+        """Terms of a score (head dimension), over all its products."""
+        return sum(n.size(n.reduced) for n in self.products)
+
+    def _padded(self, by: int) -> int:
+        """Terms of a score, those of each product rounded up to a multiple of ``by``."""
+        return sum(-(-n.size(n.reduced) // by) * by for n in self.products)
 
     @cached_property
     def columns(self) -> int:
@@ -116,7 +121,16 @@ class WarpRollingPart(RollingPart):
     # -- the space
 
     def knobs(self) -> Mapping[str, Sequence[object]]:
-        return {"warps": [4, 2, 8, 1], "keys": [64, 32, 128, 16], "stages": [1] if self.masked else [1, 2]}
+        return {
+            **self._few(),
+            "warps": [4, 2, 8, 1],
+            "keys": [64, 32, 128, 16],
+            "stages": [1] if self.masked else [1, 2],
+        }
+
+    def _few(self) -> Mapping[str, Sequence[object]]:
+        """The knob ``parts``, if blocks of four warps leave half of the multiprocessors idle."""
+        return self._in_parts(self.heads * -(-self.count // (4 * self.queries)))
 
     def _limits(self) -> Mapping[str, Predicate]:
         gpu = gpu_of(self.target)
@@ -124,6 +138,7 @@ class WarpRollingPart(RollingPart):
             min(gpu.shared_bytes, 227 * 1024) - QUERY_BYTES if gpu else min(96 * 1024, self.target.shared_optin_bytes)
         )
         return {
+            **super()._limits(),
             "queries": lambda c: c["warps"] * self.queries < 2 * self.count or c["warps"] == 1,
             "keys": lambda c: c["keys"] < 2 * self.length or c["keys"] == 16,
             "stages": lambda c: c["stages"] == 1 or c["keys"] < self.length,
@@ -136,9 +151,10 @@ class WarpRollingPart(RollingPart):
     def shared(self, c: Config) -> int:
         """Bytes of shared memory per block: queries, keys, values, scores and weights."""
         queries, keys = c["warps"] * QUERIES, c["keys"]
-        d, e = (-(-n // 16) * 16 for n in (self.terms, self.columns))
+        d, e = self._padded(16), -(-self.columns // 16) * 16
         copies = 2 * keys * (d + e) * c["stages"]
-        return 2 * queries * d + copies + queries * (4 * keys + 2 * keys + 20) + 2 * queries * e
+        scores = queries * (4 * keys * len(self.products) + 2 * keys + 20)
+        return 2 * queries * d + copies + scores + 2 * queries * e
 
     def registers(self) -> int:
         """Registers per thread: accumulators of its part of 16 queries, operands, addresses."""
@@ -159,11 +175,11 @@ class WarpRollingPart(RollingPart):
         rows = 2 * keys * 8.0  # a thread goes through its query's scores and weights, each after the last one
         copies = gpu.dram_latency if c["stages"] == 1 else 0.0
         alone, busy = sum(parts) * self._spread(c) + rows + copies + 6 * 30.0, max(parts)
-        pieces, heads = -(-self.length // keys), self.largest.cells // self.count
+        pieces, heads = -(-self.length // (keys * parts_of(c))), self.heads * parts_of(c)
         blocks = -(-self.count // queries) * heads
         each = -(-blocks // gpu.units)
         wave = pieces * max(alone, held * busy) + gpu.dram_latency + 1000.0
-        return float(-(-each // held) * wave / gpu.clock + 2.5e-6)
+        return float(-(-each // held) * wave / gpu.clock + 2.5e-6) + self._combining_s(c)
 
     def _spread(self, c: Config) -> float:
         """Slowdown factor of a block alone on its multiprocessor; 1.0 here."""
@@ -172,7 +188,7 @@ class WarpRollingPart(RollingPart):
     def _busy(self, c: Config, gpu: Gpu) -> tuple[float, ...]:
         """Cycles per tile of keys of each unit: tensor cores, shared memory, issue, L2 cache."""
         queries, keys = c["warps"] * QUERIES, c["keys"]
-        d, e = (-(-n // 16) * 16 for n in (self.terms, self.columns))
+        d, e = self._padded(16), -(-self.columns // 16) * 16
         multiply = 2.0 * queries * keys * (d + e) / gpu.mma["f16"]
         read = 2.0 * c["warps"] * keys * (d + e) + 2.0 * queries * (d + keys) + SOFTMAX_BYTES * queries * keys
         shared = (read + 2.0 * keys * (d + e)) / gpu.shared_rate
@@ -181,8 +197,8 @@ class WarpRollingPart(RollingPart):
 
     # -- the schedule
 
-    def schedule(self, s: BaseSchedule, config: Config) -> None:
-        sums, scores = self.sums, self.product.name
+    def roll(self, s: BaseSchedule, config: Config) -> None:
+        sums = self.sums
         heads, (query, column, key) = sums.axes[: self.rows - 1], sums.axes[self.rows - 1 :]
         warps, keys = int(config["warps"]), int(config["keys"])
         block, warp, i = s.split(query, [None, warps, QUERIES])
@@ -193,10 +209,12 @@ class WarpRollingPart(RollingPart):
         s.bind(s.split(own_loops(s, self.anchor.name)[self.rows - 1], [None, QUERIES])[0], "warp.y")
         self._kept(s, "warp")
         with s.because(f"rolling: a warp multiplies the scores of its {QUERIES} queries, rows of one instruction"):
-            d16, tile = self._scores(s, scores)
-        self._operands(s, (block, piece), d16, step, keys)
+            tiles = [self._scores(s, n.name) for n in self.products]
+        self._operands(s, (block, piece), [d16 for d16, _ in tiles], step, keys)
         kind = KINDS[self.weights.writes[0].dtype]
-        s.tensorize(tile, f"mma.m16n8k16.{kind}.nt").tensorize(i, f"mma.m16n8k16.{kind}.nn")
+        for _, tile in tiles:
+            s.tensorize(tile, f"mma.m16n8k16.{kind}.nt")
+        s.tensorize(i, f"mma.m16n8k16.{kind}.nn")
         self._queries(s)
         self._leave(s, block)
         self._pieces(s, piece, config)
@@ -206,9 +224,11 @@ class WarpRollingPart(RollingPart):
         grid.
         """
         s.rolling(self.largest.name, into=(self.total.name, self.sums.name), at=piece)
-        for nest in self.scores[:-1]:
+        for nest in self.maps:
             s.compute_inline(nest.name)
-        s.compute_at(self.product.name, piece).reverse_compute_at(self.anchor.name, block)
+        for nest in self.products:
+            s.compute_at(nest.name, piece)
+        self._ends(s, block)
         s.bind(block, "block.x")
         if heads:
             s.share_out(*heads, to="block.y")
@@ -226,7 +246,7 @@ class WarpRollingPart(RollingPart):
         """
         m = self.largest.writes[0].name
         s.set_scope(self.sums.writes[0].name, scope)
-        exchanged = [n.writes[0].name for n in (self.product, self.weights, self.largest, self.total)]
+        exchanged = [n.writes[0].name for n in (*self.products, self.weights, self.largest, self.total)]
         for tensor in (*exchanged, f"{m}_old", f"{m}_ref", f"{m}_scale"):
             s.set_scope(tensor, "shared")
 
@@ -238,25 +258,30 @@ class WarpRollingPart(RollingPart):
         s.stage_out(scores, at=own, scope="warp")
         return d16, i
 
-    def _operands(self, s: BaseSchedule, places: tuple[str, str], d16: str, step: str, keys: int) -> None:
+    def _operands(self, s: BaseSchedule, places: tuple[str, str], d16: Sequence[str], step: str, keys: int) -> None:
         """Stage q, k, v in shared memory; load fragments of them and of the softmax weights by ``ldmatrix``.
 
-        places: (loop at which q is staged, loop at which k and v are);  d16: loop at which fragments of q and k are
-        loaded;  step: loop for those of v and the weights;  keys: keys per tile, the row length of the weights
+        places: (loop at which q is staged, loop at which k and v are);  d16: loops at which fragments of q and k are
+        loaded, of each product;  step: loop for those of v and the weights;  keys: keys per tile, the row length of the
+        weights
         """
         assert self.operands is not None
-        (q, k, v), (block, piece) = self.operands, places
-        weights, tensor = self.weights.writes[0], self.product.writes[0]
+        pairs, v = self.operands
+        weights, (block, piece) = self.weights.writes[0], places
         with s.because("scores: no two lanes of a warp are in one bank, by rows or by fragments"):
-            s.layout(tensor.name, mapped(tensor, "x/32, x/8%4 ^ r/2%4, x/2%4 ^ r/8%4, x%2 ^ r%2"))
-        found = []
-        for b, at, width in ((q, block, self.terms), (k, piece, self.terms), (v, piece, self.columns)):
+            for tensor in (n.writes[0] for n in self.products):
+                s.layout(tensor.name, mapped(tensor, "x/32, x/8%4 ^ r/2%4, x/2%4 ^ r/8%4, x%2 ^ r%2"))
+        wanted = list[tuple[Buffer, str, int, str, str]]()
+        for n, (q, k), loop in zip(self.products, pairs, d16, strict=True):
+            width = n.size(n.reduced)
+            wanted += [(q, block, width, loop, "a.n"), (k, piece, width, loop, "b.t")]
+        copied = list[tuple[str, Buffer, str, str]]()
+        for b, at, width, loop, tile in (*wanted, (v, piece, self.columns, step, "b.n")):
             vector, rows = next(n for n in (8, 4, 2, 1) if width % n == 0), mapped(b, spread(width))
-            found.append(s.stage_in(b.name, at=at, scope="shared", vector=vector, layout=rows).name)
+            copied.append((s.stage_in(b.name, at=at, scope="shared", vector=vector, layout=rows).name, b, loop, tile))
         s.layout(weights.name, mapped(weights, spread(keys)))
-        kind, tiles = KINDS[weights.dtype], ("a.n", "b.t", "b.n", "a.n")
-        copied = ((found[0], q, d16), (found[1], k, d16), (found[2], v, step), (weights.name, weights, step))
-        for (name, b, at), tile in zip(copied, tiles, strict=True):
+        kind = KINDS[weights.dtype]
+        for name, b, at, tile in (*copied, (weights.name, weights, step, "a.n")):
             copy, rank = s.stage_in(name, at=at, scope="warp").name, len(b.shape)
             r, r16 = s.split(f"{copy}.ax{rank - 2}", [None, 16])
             x, x16 = s.split(f"{copy}.ax{rank - 1}", [None, 16])
@@ -265,7 +290,8 @@ class WarpRollingPart(RollingPart):
     def _queries(self, s: BaseSchedule) -> None:
         """Bind maxima and sums to one thread per query, weights to all threads."""
         m, l, p = self.largest.name, self.total.name, self.weights.name
-        for name in (f"{m}.init", f"{l}.init", f"{m}.old", f"{m}.ref", f"{m}.scale", f"{l}.rescale"):
+        once = (f"{m}.init", f"{l}.init", f"{m}.old", f"{m}.ref", f"{m}.scale", f"{l}.rescale")
+        for name in (*once, *(n.name for n in self.alongside)):
             s.bind(own_loops(s, name)[self.rows - 1], "threads")
         for name in (m, l):
             piece, few = s.split(own_loops(s, name)[-1], [None, 8])
@@ -282,8 +308,12 @@ class WarpRollingPart(RollingPart):
 
 
 def _read(nest: Nest, ends: tuple[Var, Var]) -> Buffer | None:
-    """The array that ``nest`` loads with the last two indices ``ends``; None if there is none."""
-    return next((x.buffer for x in nest.loads if identical(x.index[-2:], ends)), None)
+    """The array that ``nest`` loads with the last two indices ``ends``, the first from any place on; None if there is
+    none.
+    """
+    row, last = ends
+    rows = (x for x in nest.loads if len(x.index) > 1 and x.index[-1] is last)
+    return next((x.buffer for x in rows if slope(x.index[-2], row) == 1), None)
 
 
 def spread(width: int) -> str:

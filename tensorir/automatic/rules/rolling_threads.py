@@ -13,6 +13,7 @@ from tensorir.automatic.part import Config, Part
 from tensorir.automatic.rules.rolling import own_loops
 from tensorir.automatic.rules.rolling_gpu import WarpRollingPart, mapped
 from tensorir.gpu_devices import Gpu
+from tensorir.ir.tree import Buffer
 from tensorir.schedule.schedule import BaseSchedule
 from tensorir.target import Target
 from tensorir.tune.legal import Predicate
@@ -51,13 +52,13 @@ class ThreadRollingPart(WarpRollingPart):
 
     def _typed(self) -> bool:
         nests = (*self.scores, self.sums, self.total, self.largest, self.weights)
-        found = {b.dtype for b in (*(self.operands or ()), *(n.writes[0] for n in nests))}
+        found = {b.dtype for b in (*self._arrays(), *(n.writes[0] for n in nests))}
         return found == {"float32"} and self.columns >= TILE
 
     # -- the space
 
     def knobs(self) -> Mapping[str, Sequence[object]]:
-        return {"warps": [4, 2, 1, 8], "keys": [32, 64], "stages": [1] if self._alone else [1, 2]}
+        return {**self._few(), "warps": [4, 2, 1, 8], "keys": [32, 64], "stages": [1] if self._alone else [1, 2]}
 
     @property
     def _alone(self) -> bool:
@@ -67,8 +68,8 @@ class ThreadRollingPart(WarpRollingPart):
     def shared(self, c: Config) -> int:
         """Bytes of shared memory per block: queries, keys, values, scores and weights."""
         queries, keys = c["warps"] * self.queries, c["keys"]
-        d, e = (-(-n // 32) * 32 for n in (self.terms, self.columns))
-        return 4 * (queries * d + keys * (d + e) * c["stages"] + queries * (2 * keys + 5))
+        d, e = self._padded(32), -(-self.columns // 32) * 32
+        return 4 * (queries * d + keys * (d + e) * c["stages"] + queries * ((1 + len(self.products)) * keys + 5))
 
     def _limits(self) -> Mapping[str, Predicate]:
         sums = -(-self.columns // 32) * 32
@@ -84,7 +85,7 @@ class ThreadRollingPart(WarpRollingPart):
 
     def _busy(self, c: Config, gpu: Gpu) -> tuple[float, ...]:
         warps, keys = c["warps"], c["keys"]
-        queries, d, e = warps * self.queries, -(-self.terms // 4) * 4, -(-self.columns // 32) * 32
+        queries, d, e = warps * self.queries, self._padded(4), -(-self.columns // 32) * 32
         loads = warps * (d / VECTOR * (TILE + keys / TILE) + keys / VECTOR * (TILE + e / TILE))
         passed = PASSED_BYTES * queries * keys + 4.0 * keys * (d + e)
         shared = loads * 128 / gpu.shared_rate + passed / gpu.shared_rate
@@ -94,8 +95,8 @@ class ThreadRollingPart(WarpRollingPart):
 
     # -- the schedule
 
-    def schedule(self, s: BaseSchedule, config: Config) -> None:
-        sums, scores = self.sums, self.product.name
+    def roll(self, s: BaseSchedule, config: Config) -> None:
+        sums = self.sums
         heads, (query, column, key) = sums.axes[: self.rows - 1], sums.axes[self.rows - 1 :]
         across, keys = 4 * int(config["warps"]), int(config["keys"])
         block, ty, i = s.split(query, [None, across, TILE])
@@ -107,7 +108,7 @@ class ThreadRollingPart(WarpRollingPart):
         self._results(s)
         self._kept(s, "register")
         with s.because(f"rolling: a thread multiplies the scores of {TILE} queries and {keys // TILE} keys"):
-            terms = self._multiplied(s, scores)
+            terms = [self._multiplied(s, n.name) for n in self.products]
         self._copies(s, (block, piece), (terms, step, columns), keys // TILE)
         self._queries(s)
         self._pieces(s, piece, config)
@@ -132,33 +133,41 @@ class ThreadRollingPart(WarpRollingPart):
         s.vectorize(own_loops(s, made)[-1])
         return terms
 
-    def _copies(self, s: BaseSchedule, places: tuple[str, str], steps: tuple[str, str, str], keys: int) -> None:
+    def _copies(
+        self, s: BaseSchedule, places: tuple[str, str], steps: tuple[Sequence[str], str, str], keys: int
+    ) -> None:
         """Stage operands in shared memory, and from there in registers; ``keys``: keys per thread."""
         assert self.operands is not None
-        q, k, v = self.operands
+        pairs, v = self.operands
         block, piece = places
-        weights, tensor = self.weights.writes[0], self.product.writes[0]
+        weights, (terms, step, columns) = self.weights.writes[0], steps
         rows = "x/32, x/4%8 ^ x/32%8 ^ r%8 ^ r/8%8, x%4"
         with s.because("rows: threads next to each other have queries, keys and columns in different banks"):
-            kept = ((q, block, "x/4 ^ r/8%8, x%4"), (k, piece, f"x/4 ^ r/{keys}%8, x%4"))
-            found = []
-            for b, at, row in (*kept, (v, piece, "x/32, x/4%8 ^ x/32%8, x%4")):
-                vector = next(n for n in (4, 2, 1) if (self.columns if b is v else self.terms) % n == 0)
-                found.append(s.stage_in(b.name, at=at, scope="shared", vector=vector, layout=mapped(b, row)).name)
-            for made in (tensor, weights):
-                s.layout(made.name, mapped(made, rows))
-        terms, step, columns = steps
-        for name, at in ((found[0], terms), (found[1], terms), (weights.name, step), (found[2], columns)):
+            kept = list[tuple[Buffer, str, str, str, int]]()
+            for n, (q, k), loop in zip(self.products, pairs, terms, strict=True):
+                width = n.size(n.reduced)
+                kept += [(q, block, "x/4 ^ r/8%8, x%4", loop, width)]
+                kept += [(k, piece, f"x/4 ^ r/{keys}%8, x%4", loop, width)]
+            found = list[tuple[str, str]]()
+            for b, at, row, loop, width in (*kept, (v, piece, "x/32, x/4%8 ^ x/32%8, x%4", columns, self.columns)):
+                vector = next(n for n in (4, 2, 1) if width % n == 0)
+                made = s.stage_in(b.name, at=at, scope="shared", vector=vector, layout=mapped(b, row)).name
+                found.append((made, loop))
+            for tensor in (*(n.writes[0] for n in self.products), weights):
+                s.layout(tensor.name, mapped(tensor, rows))
+        for name, at in (*found[:-1], (weights.name, step), found[-1]):
             s.stage_in(name, at=at, scope="register", vector=VECTOR)
 
     def _queries(self, s: BaseSchedule) -> None:
         """Bind maxima and sums to one thread per query, weights to all threads."""
         m, l, p = self.largest.name, self.total.name, self.weights.name
-        for name in (f"{m}.init", f"{l}.init", f"{m}.old", m, f"{m}.ref", f"{m}.scale", f"{l}.rescale", l):
+        once = (f"{m}.init", f"{l}.init", f"{m}.old", m, f"{m}.ref", f"{m}.scale", f"{l}.rescale", l)
+        for name in (*once, *(n.name for n in self.alongside)):
             ty, tx = s.split(own_loops(s, name)[self.rows - 1], [None, TILE])
             s.bind(ty, "thread.y").bind(tx, "thread.x")
             if name in (m, l):
-                read = self.product if name == m else self.weights
-                s.stage_in(read.writes[0].name, at=tx, scope="register", vector=VECTOR)
+                read = self.products if name == m else (self.weights,)
+                for n in read:
+                    s.stage_in(n.writes[0].name, at=tx, scope="register", vector=VECTOR)
                 s.unroll(own_loops(s, name)[-1])
         s.bind(s.fuse(*own_loops(s, p)[self.rows - 1 :]), "threads")
