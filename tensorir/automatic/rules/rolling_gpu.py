@@ -122,15 +122,10 @@ class WarpRollingPart(RollingPart):
 
     def knobs(self) -> Mapping[str, Sequence[object]]:
         return {
-            **self._few(),
             "warps": [4, 2, 8, 1],
             "keys": [64, 32, 128, 16],
             "stages": [1] if self.masked else [1, 2],
         }
-
-    def _few(self) -> Mapping[str, Sequence[object]]:
-        """The knob ``parts``, if blocks of four warps leave half of the multiprocessors idle."""
-        return self._in_parts(self.heads * -(-self.count // (4 * self.queries)))
 
     def _limits(self) -> Mapping[str, Predicate]:
         gpu = gpu_of(self.target)

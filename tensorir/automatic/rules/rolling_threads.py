@@ -60,6 +60,10 @@ class ThreadRollingPart(WarpRollingPart):
     def knobs(self) -> Mapping[str, Sequence[object]]:
         return {**self._few(), "warps": [4, 2, 1, 8], "keys": [32, 64], "stages": [1] if self._alone else [1, 2]}
 
+    def _few(self) -> Mapping[str, Sequence[object]]:
+        """The knob ``parts``, if blocks of four warps leave multiprocessors idle."""
+        return self._in_parts(self.heads * -(-self.count // (4 * self.queries)))
+
     @property
     def _alone(self) -> bool:
         """True if copies cannot be pipelined: with a mask, or without asynchronous copies (sm_80)."""
