@@ -153,7 +153,7 @@ def _step(m: Modelled, n: _Note) -> str:
 def _scalar(m: Modelled) -> Iterator[_Note]:
     """Notes on stages whose vector loops run one by one, and on those of CPUs without a vector loop."""
     for k, c in ((kernel, c) for kernel in m.kernels for c in kernel.stages if c.times > 1):
-        lanes = vector_lanes(c.target, max(8, *(DTYPES[b.dtype].bits for b in writes(c.stage.body))))
+        lanes = vector_lanes(c.target, max([8, *(DTYPES[b.dtype].bits for b in writes(c.stage.body))]))
         if c.lanes is not None and c.scalar:
             name, least = c.lanes.var.name, c.in_vectors
             fact = f"{c.stage.name}: loop {name} is {m.scalar[name].why}"

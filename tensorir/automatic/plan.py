@@ -429,9 +429,11 @@ class _Claims:
         """``first``, or the first of ``others`` that is counted clearly faster, if counts contradict the model of
         ``first``.
 
-        For maps and reductions on CPUs; scans and operands that are packed ahead of time are not counted well.
+        For maps and reductions of constant extents on CPUs; scans and operands that are packed ahead of time are not
+        counted well.
         """
-        model, counted = first.space.expected_s, first.anchor.kind in ("map", "reduce")
+        model, anchor = first.space.expected_s, first.anchor
+        counted = anchor.kind in ("map", "reduce") and anchor.constant
         if self.begun.target.kind != "cpu" or not counted or self.graph.wishes.constants or model is None:
             return first
         counts = self.counts(first)

@@ -98,7 +98,7 @@ def test_float32_goes_by_tiles_of_threads():
 def test_tiles_of_threads_meet_no_bank_conflict(keys, width):
     y = of(64, 128, width, dtype="float32")
     s = tir.Schedule(y, "cuda -arch=sm_80")
-    tir.auto(y, s.target)["gpu_rolling_tile"].function(s, {"warps": 1, "keys": keys, "stages": 1})
+    tir.auto(y, s.target)["gpu_rolling_tile"].function(s, {"warps": 1, "keys": keys, "stages": 1, "parts": 1})
     run = emulate(s.emitted(), random_arguments(s.outputs, 0))
     assert not run.problems
     met = {t.what for t in run.traffic if t.units != t.ideal}

@@ -185,7 +185,7 @@ def few(shape, kept, op=tir.sum):
     return tir.compute(tuple(shape[k] for k in kept), called, name="Y")
 
 
-FEW = [((1 << 14,), ()), ((3, 1 << 14), (0,)), ((1 << 14, 2), (1,)), ((1, 9973), (0,)), ((128, 3, 128), (1,))]
+FEW = [((1 << 14,), ()), ((3, 1 << 14), (0,)), ((1 << 17, 2), (1,)), ((1, 9973), (0,)), ((128, 3, 128), (1,))]
 
 
 @pytest.mark.parametrize("op", [tir.sum, tir.max])

@@ -204,8 +204,8 @@ def test_terms_of_a_tap_have_a_loop_of_their_own():
     def steps(y):
         return "s.split('y.k', [None, 64])" in str(tir.auto_schedule(y, CPUS[0]).trace)
 
-    assert steps(pixels_last(1, 64, 8, 32, 3))
-    assert not steps(pixels_last(1, 64, 8, 32, 1)), "all terms are"
+    assert steps(pixels_last(1, 64, 16, 32, 3))
+    assert not steps(pixels_last(1, 64, 16, 32, 1)), "all terms are"
 
 
 def test_few_values_are_spread_over_all():

@@ -154,7 +154,7 @@ def test_every_template_has_a_configuration_without_packing_in_each_launch_when_
     (dict(m=32, n=4096, k=4096, prepack=True), "cpu_tile_column"),
     (dict(m=1, n=64, k=4096, tb=True), "cpu_rows"),
     (dict(m=1, n=3072, k=768, tb=True, prepack=True), "cpu_tile_column"),
-    (dict(m=384, n=1, k=512), "cpu_tile_dot"),
+    (dict(m=384, n=1, k=512), "cpu_rows"),
     (dict(m=512, n=512, k=512, tb=True), "cpu_tile_column"),
 ], ids=str)  # fmt: skip
 def test_the_first_template_suits_the_shape(parameters, first):

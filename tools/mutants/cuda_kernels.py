@@ -37,7 +37,7 @@ def _tiled(shape: dict[str, Any], engine: type[Engine], config: dict[str, Any], 
     """A matmul by an engine, also where its space would not have the configuration."""
     work, name = tir.ops.matmul(**shape), next(name for name, tile in ENGINES.items() if tile is engine)
     s = tir.Schedule(work.outputs, target)
-    work.templates[f"gpu_{name}"].function(s, config)
+    work.templates[f"gpu_{name}"].function(s, {"splits": 1, **config})
     return s
 
 

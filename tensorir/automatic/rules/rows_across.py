@@ -211,10 +211,10 @@ class WarpsPart(AcrossPart):
         idle = max(1.0, machine.cores * RESIDENT / (blocks * columns * share))
         waste = -(-self.width // columns) * columns / self.width
         steps = sum(-(-self.chain.length(n) // (share * pieces)) * n.operations for n in self.nests)
-        again = 2 * pieces * bytes_of(self.anchor.writes[0]) if pieces > 1 and self.alone else 0
+        again = 2 * pieces * bytes_of(self.anchor.writes[0]) if pieces > 1 and self.splits else 0
         moved = sum(bytes_of(b) for b in self.outside) + again
         rate = machine.rate(moved) * machine.cores if self.chain.stages else BYTES_S["gpu"]
-        more = self.split_s(pieces) if not self.alone else LAUNCH_S if pieces > 1 else 0.0
+        more = self.split_s(pieces) if not self.splits else LAUNCH_S if pieces > 1 else 0.0
         return moved / rate * waste * idle + (steps + 4 * share) * 1e-9 + more
 
     def schedule(self, s: BaseSchedule, config: Config) -> None:
@@ -254,7 +254,7 @@ class WarpsPart(AcrossPart):
             s.share_out(*cells[:-1], block, piece)
             return column
 
-        if not self.alone:
+        if not self.splits:
             RowsInParts(s, self.chain, part, place).schedule()
             return
         place(self.chain, self.anchor, s.rfactor(self.anchor.name, part(self.anchor)).name)

@@ -14,6 +14,7 @@ from tensorir.ir.dtypes import DTYPES
 from tensorir.schedule.schedule import BaseSchedule
 from tensorir.target import Target
 from tensorir.tune.gpu_model import LAUNCH_S
+from tensorir.tune.legal import Predicate
 
 CELLS = {"cpu": 8, "gpu": 256}
 """Maximum number of cells: more of them occupy all cores or multiprocessors anyway."""
@@ -104,6 +105,11 @@ class SplitPart(Part):
         widest = min(16, vector_lanes(self.target, widest_bits([self.anchor])))
         parts = [n for n in (16, 8, 32, 64, 4) if n * 1024 <= self.terms] or [4]
         return {"parts": parts, "lanes": [widest, widest // 2, 1], "vectors": [4, 2, 8, 1]}
+
+    def where(self) -> Mapping[str, Predicate]:
+        if self.target.kind == "gpu" or len(self.anchor.reduced) == 1:
+            return {}
+        return {"whole": lambda c: self.terms % (c["parts"] * c["lanes"] * c["vectors"]) == 0 or c["lanes"] == 1}
 
     def expected(self) -> Callable[[Config], float] | None:
         return self._on_cores if self.target.kind == "cpu" else self._on_multiprocessors
