@@ -28,6 +28,8 @@ NOTED_SHARE = 0.2
 """Least share of the modelled time for a note: of what vectors, all cores or one kernel would save."""
 SAVED_SHARE = 0.5
 """Least share of a loss that a step saves in the model, to be named as the step against it."""
+MOST_STAGES = 24
+"""Stages of a schedule whose changes are tried: each is lowered."""
 MOST_JOINED = 2
 """Pairs of kernels that steps are tried on, those with the most time between them: planning a pair takes 0.1 s."""
 
@@ -134,8 +136,10 @@ def _found(m: Modelled) -> list[_Note]:
 
 
 def _step(m: Modelled, n: _Note) -> str:
-    """Text of the first change that saves enough of a note's seconds; its other words if there is none."""
-    for change in n.changes():
+    """Text of the first change that saves enough of a note's seconds; its other words if there is none, or if each try
+    would take long.
+    """
+    for change in n.changes() if len(m.s.index.stages) <= MOST_STAGES else ():
         try:
             other = m.s.fork()
             change.make(other)

@@ -265,6 +265,7 @@ C_HEADER = """#include <math.h>
 #pragma GCC diagnostic ignored "-Wtautological-compare"
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC optimize("fp-contract=fast", "no-predictive-commoning")  // registers are for sums, not for loads kept
+#pragma GCC optimize("no-tree-loop-if-convert")  // gcc 12 loads all copies of an unrolled select under the first's mask
 #endif"""
 """clang contracts in ISO C as well; of gcc's predictive commoning sums of convolutions lose their registers."""
 

@@ -167,3 +167,12 @@ def test_few_threads_leave_a_machine_as_idle_as_few_blocks():
     assert machine.busy(machine.cores // 2, 1024) == 0.5
     assert machine.busy(machine.cores, 32) < 0.25
     assert machine_of(Target.parse("c -units=4")).busy(4, 1) == 1.0
+
+
+@pytest.mark.parametrize("rows", [200, 10000])
+def test_a_chain_that_sums_over_its_rows_is_not_cut_into_parts(rows):
+    x = tir.placeholder((rows, 64), name="x")
+    k, l = tir.reduce_axis(rows, name="k"), tir.reduce_axis(64, name="l")
+    m = tir.compute((64,), lambda j: tir.sum(x[k, j], axis=k), name="m")
+    t = tir.compute((1,), lambda i: tir.sum(m[l], axis=l), name="t")
+    assert tir.auto_schedule(tir.compute((64,), lambda j: m[j] - t[0], name="y"), "cuda -arch=sm_80").check()

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,7 +13,7 @@ from tensorir.automatic.facts import Graph, Nest, bytes_of, vector_lanes
 from tensorir.automatic.part import Config, Part, parts_of
 from tensorir.errors import ScheduleError
 from tensorir.ir.structure import identical
-from tensorir.ir.tree import Update
+from tensorir.ir.tree import Const, Update
 from tensorir.ir.visit import find
 from tensorir.machine import machine_of
 from tensorir.schedule.schedule import BaseSchedule
@@ -34,7 +35,8 @@ def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
     = max of scores, and scores that are reductions, or elementwise functions of some.
     """
     for found in _attentions(graph, anchor):
-        yield RollingPart(graph, anchor, target, found)
+        if _only_ratio(graph, anchor, found):
+            yield RollingPart(graph, anchor, target, found)
 
 
 def _attentions(graph: Graph, anchor: Nest) -> Iterator[Stages]:
@@ -49,6 +51,19 @@ def _attentions(graph: Graph, anchor: Nest) -> Iterator[Stages]:
                 scores = _scores(graph, weights, largest[0])
                 if scores:
                     yield Stages(sums, weights, largest[0], totals[0], scores)
+
+
+def _only_ratio(graph: Graph, anchor: Nest, found: Stages) -> bool:
+    """True if ``anchor`` alone reads total and weighted sums, and weights and scores are no outputs; without minus
+    infinity in the scores others may read or be the results.
+
+    Where all scores of a query are minus infinity, the total and the sums are 0 in one pass, and NaN as declared: their
+    ratio is NaN in both.
+    """
+    if any(graph.is_output(n) for n in (found.weights, *found.scores)):
+        return False
+    masked = any(x.value == -math.inf for n in found.scores for x in find(n.stage.body, Const))
+    return not masked or not (_alongside(graph, anchor, found) or any(map(graph.is_output, (found.total, found.sums))))
 
 
 def _of(nests: Sequence[Nest], kind: str) -> list[Nest]:

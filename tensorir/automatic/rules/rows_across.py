@@ -185,9 +185,15 @@ class WarpsPart(AcrossPart):
     def knobs(self) -> Mapping[str, Sequence[object]]:
         columns = [n for n in (32, 64, 128) if self._fits(n, 2)] or [16, 8]
         pieces = [n for n in (2, 4, 8, 16, 32, 64, 128, 256) if self.splits and n * PIECE <= self.terms]
-        pieces = pieces or self.in_parts(-(-self.rows // columns[0]), PIECE)
+        pieces = pieces or (self.in_parts(-(-self.rows // columns[0]), PIECE) if self._side_by_side else [])
         few = self.chain.stages and self.rows < machine_of(self.target).cores * columns[0]
         return {"columns": columns, "share": [8, 16, 4, 2, *([32, 64] if few else [])], "pieces": [1, *pieces]}
+
+    @property
+    def _side_by_side(self) -> bool:
+        """True if each reduction's last spatial axis is the one of adjacent rows."""
+        last, places = self.anchor.spatial[-1].var, self.chain.places
+        return all(n.spatial and (at := places[n][-1]) is not None and at[0] is last for n in self.chain.reduced)
 
     @property
     def terms(self) -> int:
