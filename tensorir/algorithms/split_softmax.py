@@ -41,7 +41,8 @@ def split_softmax(outputs: tuple[Tensor, ...], parts: int = 2, of: str | None = 
     and added in order.
 
     All sums of the same weights are split, as both are in a softmax times values, and elementwise computes and
-    reductions that the scores are made of take the axis of the parts.
+    reductions that the scores are made of take the axis of the parts. Where all x are minus infinity S is 0, not NaN as
+    declared, as in ``s.rolling``; ratios of such sums are NaN in both.
     of: name of one of the sums, if there are several reductions
     Raises ScheduleError ``split-softmax.stage`` if the terms have another form, ``redeclare.stage``.
     """

@@ -20,6 +20,7 @@ from tensorir.ir.tree import Buffer, Const, Var
 from tensorir.ir.visit import find
 from tensorir.schedule.schedule import BaseSchedule
 from tensorir.target import Target
+from tensorir.tune.gpu_model import LAUNCH_S
 from tensorir.tune.legal import Predicate
 
 KINDS = {"float16": "f16", "bfloat16": "bf16"}
@@ -174,7 +175,7 @@ class WarpRollingPart(RollingPart):
         blocks = -(-self.count // queries) * heads
         each = -(-blocks // gpu.units)
         wave = pieces * max(alone, held * busy) + gpu.dram_latency + 1000.0
-        return float(-(-each // held) * wave / gpu.clock + 2.5e-6) + self._combining_s(c)
+        return float(-(-each // held) * wave / gpu.clock + LAUNCH_S) + self._combining_s(c)
 
     def _spread(self, c: Config) -> float:
         """Slowdown factor of a block alone on its multiprocessor; 1.0 here."""
