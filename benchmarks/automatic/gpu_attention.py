@@ -40,7 +40,7 @@ RESULT = ROOT / "benchmarks" / "results" / "automatic_gpu_attention.json"
 ARCHES = ("sm_80", "sm_90a")
 KINDS = ("shared read", "shared write", "global read", "global write")
 COUNTED = ("HMMA", "FFMA", "LDSM", "LDS", "STS", "MUFU", "LDL", "STL")
-HAND = {"warps": 4, "keys": 64, "stages": 1}
+HAND = {"warps": 4, "keys": 64, "stages": 1, "parts": 1}
 """The configuration of the schedule by hand, as one of the rule's."""
 
 

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(
     shutil.which("g++") is None and shutil.which("clang++") is None, reason="needs a C++ compiler"
 )
 CLANG = shutil.which("clang++") or shutil.which("clang++-19")
-CONFIG = dict(ti=8, tj=8, ri=4, rj=4, bk=8, vector=4, fragments=1, depth=1)
+CONFIG = dict(ti=8, tj=8, ri=4, rj=4, bk=8, vector=4, fragments=1, depth=1, splits=1)
 
 
 def scheduled() -> tir.Schedule:

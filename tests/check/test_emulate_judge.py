@@ -90,7 +90,7 @@ def test_bounds_of_integers_are_reached(bound: str) -> None:
 def test_operands_that_are_rounded_are_found() -> None:
     """Each operand once: both as long as float32 allows would leave no room for their products."""
     s = tir.ops.matmul(m=33, n=36, k=19).schedule(
-        dict(ti=8, tj=8, ri=4, rj=4, bk=8, vector=4, fragments=1, depth=1), "gpu_tile", "cuda"
+        dict(ti=8, tj=8, ri=4, rj=4, bk=8, vector=4, fragments=1, depth=1, splits=1), "gpu_tile", "cuda"
     )
     for operand in "ab":
         at = rf"(\+= .*?)({operand}_shared_register\[\w+\])"

@@ -69,7 +69,7 @@ def test_shapes_cover_the_classes_of_tails():
 
 def test_one_shape_goes_over_several_tiles_of_the_reduction():
     s = tir.ops.matmul(m=256, n=256, k=512).schedule(
-        dict(ti=16, tj=16, ri=8, rj=8, bk=16, vector=4, fragments=1, depth=1), "gpu_tile", "cuda"
+        dict(ti=16, tj=16, ri=8, rj=8, bk=16, vector=4, fragments=1, depth=1, splits=1), "gpu_tile", "cuda"
     )
     assert max(tiles_of(s)["c.k"]) == 16
     tried = [{v.name: n for v, n in shape.items()} for shape in awkward_shapes(s)[:4]]
