@@ -19,10 +19,11 @@ GAIN = 4.0
 
 
 def tabulated(outputs: Sequence[Tensor], target: Target) -> tuple[str, ...]:
-    """Names of stages that a CPU computes through tables."""
+    """Names of stages that a CPU computes through tables; a name of several stages is none of them."""
     if target.kind != "cpu" or dims_of(outputs):
         return ()
-    return tuple(op.name for op in computes_of(outputs) if worth(op, target))
+    names = [op.name for op in computes_of(outputs)]
+    return tuple(op.name for op in computes_of(outputs) if names.count(op.name) == 1 and worth(op, target))
 
 
 def worth(op: Compute, target: Target) -> bool:
