@@ -119,3 +119,14 @@ def test_configurations_of_a_template_have_them_too():
         s = tir.Schedule(y, "c")
         template.function(s, config)
         assert "tables" in str(s.trace) and s.check(), name
+
+
+def test_stages_of_one_name_stay_without_tables():
+    x, u = tir.placeholder((300, 300), name="x"), tir.reduce_axis(4, name="u")
+    weight = lambda j: tir.exp(tir.cast(j % 7 + u, "float32") * 0.25) + tir.exp(tir.cast(j % 5 - u, "float32") * 0.5)  # noqa: E731
+    parts = [
+        tir.compute((296, 296), lambda i, j, o=o: tir.sum(x[i + u, j + o] * weight(j), axis=u), name="w")
+        for o in (0, 1)
+    ]
+    s = tir.auto_schedule(tir.compute((296, 296), lambda i, j: parts[0][i, j] - parts[1][i, j], name="y"), "c -units=2")
+    assert "tables" not in str(s.trace)
