@@ -23,7 +23,7 @@ from tensorir.automatic.part import Config, Part
 from tensorir.automatic.plan import Refusal
 from tensorir.automatic.rules import RULES
 from tensorir.automatic.rules.row_chain import chain_of
-from tensorir.automatic.rules.rows_cpu import AlongPart
+from tensorir.automatic.rules.rows_along import AlongPart
 from tensorir.errors import Problem, ScheduleError, TensorIRError, refuse
 from tensorir.errors.handles import Value
 from tensorir.errors.needs import need_choice, need_int, need_slice
@@ -543,7 +543,7 @@ class PairPart(Part):
         """
         graph = Apart(s.program)
         chain = chain_of(graph, graph.nests[n.name]) if self.cpu and n.constant else None
-        if chain is None or not chain.rows or not AlongPart.suits(chain):
+        if chain is None or not chain.rows or not AlongPart.suits(chain, self.target):
             return False
         part = AlongPart(graph, self.target, chain)
         part.reduced(s, chain.anchor, part.start() or {}, at)

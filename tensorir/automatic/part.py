@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import ClassVar, cast
 
 from tensorir.automatic.facts import Graph, Nest, widest_bits
+from tensorir.automatic.levels import Levels, levels_of
 from tensorir.errors.shown import Shown
 from tensorir.schedule.schedule import BaseSchedule
 from tensorir.target import Target
@@ -129,6 +130,11 @@ class Part(ABC, Shown):
         """Legal configuration with the least modelled seconds; None if none is legal or there is no model."""
         seconds = self.expected()
         return None if seconds is None else min(self.legal(), key=seconds, default=None)
+
+    @cached_property
+    def levels(self) -> Levels:
+        """Levels of the target."""
+        return levels_of(self.target)
 
     @cached_property
     def bits(self) -> int:

@@ -53,19 +53,13 @@ class OpenPart(VectorPart):
         """True if all cells form one fused axis: never for this part."""
         return False
 
-    def _for_cores(self, s: BaseSchedule, rows: list[str], last: str, c: Config) -> tuple[str, str]:
+    def _share_out(self, s: BaseSchedule, rows: list[str], last: str, c: Config) -> tuple[str, str]:
         step = c["lanes"] * c["vectors"]
         tile, lane = s.split(last, [None, step])
-        block, tile = s.split(tile, [None, max(1, min(c["block"], self.length) // step)])
+        block, tile = s.split(tile, [None, self.levels.steps(c["block"], self.length, step)])
         bind_apart(s, [*rows, block], tile, self.target)
+        self.levels.bind(s, tile)
         return tile, lane
-
-    def _for_threads(self, s: BaseSchedule, rows: list[str], last: str, c: Config) -> tuple[str, str]:
-        group, lane = s.split(last, [None, c["lanes"]])
-        block, thread = s.split(group, [None, c["block"]])
-        bind_apart(s, [*rows, block], thread, self.target)
-        s.bind(thread, "thread.x")
-        return thread, lane
 
 
 def bind_apart(s: BaseSchedule, loops: Sequence[str], inner: str, target: Target) -> None:

@@ -14,13 +14,14 @@ from functools import cache, cached_property
 from tensorir.arith.access import Group, grouped
 from tensorir.automatic.counts import OVERLAP
 from tensorir.automatic.facts import Graph, Nest, vector_lanes
+from tensorir.automatic.levels import levels_of
 from tensorir.automatic.part import Config, Part
 from tensorir.automatic.rules.packed import pack, packable
 from tensorir.automatic.rules.product_view import product_view
 from tensorir.automatic.rules.register_counts import Reads, reduced
 from tensorir.automatic.rules.register_image import image_of, widened
 from tensorir.automatic.rules.register_walk import Walk
-from tensorir.automatic.rules.stream import narrow, on_cores, windows
+from tensorir.automatic.rules.stream import windows
 from tensorir.engines.model import SPARE_REGISTERS, room
 from tensorir.ir.dims import most
 from tensorir.ir.tree import Iter
@@ -227,7 +228,7 @@ class RegisterPart(Part):
             ahead = machine_of(self.target).one_kernel
             cycles += ahead if c.get("pack") else blocks * PRICES.pack * self._packed_cells(walk)
         moved = sum(n.moved for n in dict.fromkeys((*self.readers, self.anchor)))
-        return on_cores(self.target, cycles, moved, blocks)
+        return levels_of(self.target).seconds(cycles, moved, blocks)
 
     def _packed_cells(self, walk: Walk) -> int:
         """Cells of packed operands per block."""
@@ -239,7 +240,7 @@ class RegisterPart(Part):
         @cache
         def cycles(lanes: int, vectors: int, tile: tuple[tuple[int, int], ...]) -> float:
             height = math.prod(size for _, size in tile) * vectors
-            width = narrow(self.target, lanes, self.bits)
+            width = levels_of(self.target).vector_cost(lanes, self.bits)
             total = PRICES.tile + height * width
             for r in self.reads:
                 terms = r.nest.size(r.nest.reduced)

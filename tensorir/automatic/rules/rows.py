@@ -7,13 +7,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tensorir.automatic.facts import Graph, Nest
+from tensorir.automatic.levels import levels_of
 from tensorir.automatic.part import Part
 from tensorir.automatic.rules.narrow import with_tiles
 from tensorir.automatic.rules.row_chain import chain_of
-from tensorir.automatic.rules.rows_across import RowLanesPart, WarpsPart
-from tensorir.automatic.rules.rows_across import suits as lie_across
-from tensorir.automatic.rules.rows_cpu import AlongPart, NearRowsPart
-from tensorir.automatic.rules.rows_gpu import BlockPart, NearBlockPart
+from tensorir.automatic.rules.rows_across import AcrossPart
+from tensorir.automatic.rules.rows_along import AlongPart, NearRowsPart
 from tensorir.target import Target
 
 
@@ -27,16 +26,15 @@ def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
 
 def _by_rows(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
     with_arrays, without = (chain_of(graph, anchor, arrays) for arrays in (True, False))
-    kind = NearRowsPart if target.kind == "cpu" else NearBlockPart
-    near = chain_of(graph, anchor, common=True, room=kind.room(target)) if graph.producers(anchor) else None
-    if near and len(near.stages) > (len(with_arrays.stages) if with_arrays else 0) and kind.suits_on(near, target):
-        yield kind(graph, target, near)
+    room = levels_of(target).near_bytes
+    near = chain_of(graph, anchor, common=True, room=room) if graph.producers(anchor) else None
+    several = near and len(near.stages) > (len(with_arrays.stages) if with_arrays else 0)
+    if near and several and NearRowsPart.exchanges(near, target):
+        yield NearRowsPart(graph, target, near)
     for chain in (with_arrays, without) if with_arrays != without else (without,):
         if chain is None or not chain.rows:
             continue
-        if target.kind == "cpu" and AlongPart.suits(chain):
+        if AlongPart.suits(chain, target):
             yield AlongPart(graph, target, chain)
-        if target.kind == "gpu" and BlockPart.suits(chain, target):
-            yield BlockPart(graph, target, chain)
-        if lie_across(chain):
-            yield (RowLanesPart if target.kind == "cpu" else WarpsPart)(graph, target, chain)
+        if AcrossPart.suits(chain):
+            yield AcrossPart(graph, target, chain)

@@ -9,7 +9,8 @@ from tensorir.automatic.facts import Graph, Nest, bytes_of
 from tensorir.automatic.part import Part
 from tensorir.automatic.rules.row_chain import Chain
 from tensorir.automatic.rules.rows_split import splittable
-from tensorir.automatic.rules.stream import all_along, fused
+from tensorir.automatic.rules.stream import all_along
+from tensorir.engines.blocks import joint
 from tensorir.ir.structure import identical
 from tensorir.ir.tree import Buffer, Expr, Iter
 from tensorir.ir.visit import uses
@@ -69,7 +70,7 @@ class RowsPart(Part):
 
     def trailing(self, s: BaseSchedule, n: Nest) -> str:
         """Fuse the axes along which a row is contiguous; return the loop."""
-        return fused(s, [n.loops[it.var] for it in trailing(n, self.chain.within(n))])
+        return joint(s, [n.loops[it.var] for it in trailing(n, self.chain.within(n))])
 
 
 def kept_bytes(chain: Chain) -> int:

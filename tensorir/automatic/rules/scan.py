@@ -7,11 +7,11 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from tensorir.automatic.facts import Graph, Nest, vector_lanes, widest_bits
+from tensorir.automatic.levels import levels_of
 from tensorir.automatic.part import Config, Part
 from tensorir.automatic.rules import scan_blocks
 from tensorir.automatic.rules.narrow import expected_s
 from tensorir.automatic.rules.scan_gpu import ThreadsPart, along
-from tensorir.automatic.rules.stream import on_cores
 from tensorir.ir.tree import Binary, Combiner, Iter, Store, Update
 from tensorir.ir.visit import find, uses
 from tensorir.schedule.schedule import BaseSchedule
@@ -90,7 +90,7 @@ class ScanLanesPart(Part):
         steps *= WIDE_MOVES if not self.columns and lanes * self.bits >= 512 else 1.0
         width = n.size([self.last]) if self.columns else n.cells
         blocks = n.cells // width * math.ceil(width / block)
-        return on_cores(self.target, n.size(n.stage.iters) / lanes * steps, n.moved, blocks)
+        return levels_of(self.target).seconds(n.size(n.stage.iters) / lanes * steps, n.moved, blocks)
 
     def schedule(self, s: BaseSchedule, config: Config) -> None:
         loops = self.anchor.loops

@@ -11,8 +11,9 @@ import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from tensorir.automatic.facts import Graph, Nest, bytes_of, vector_lanes
+from tensorir.automatic.levels import levels_of
 from tensorir.automatic.part import Config, Part
-from tensorir.automatic.rules.stream import BYTES_S, on_cores
+from tensorir.automatic.rules.stream import BYTES_S
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.tree import Iter, Update
 from tensorir.ir.visit import find, uses
@@ -150,7 +151,7 @@ class ColumnsPart(Part):
 
         def seconds(c: Config) -> float:
             blocks = rows * -(-self.width // int(c["block"]))
-            return on_cores(self.target, cycles / int(c["lanes"]), self.anchor.moved, blocks)
+            return levels_of(self.target).seconds(cycles / int(c["lanes"]), self.anchor.moved, blocks)
 
         return seconds
 

@@ -6,10 +6,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from tensorir.automatic.counts import ISSUE
 from tensorir.automatic.facts import Graph, Nest, vector_lanes, widest_bits
+from tensorir.automatic.levels import SUM_CYCLES
 from tensorir.automatic.part import Config, Part
 from tensorir.automatic.rules.row_chain import chain_of
-from tensorir.automatic.rules.rows_across import suits as lie_across
-from tensorir.automatic.rules.stream import BYTES_S, CACHE_RATIO, JOIN_S, SUM_CYCLES, add_parts, fused, on_cores
+from tensorir.automatic.rules.rows_across import AcrossPart
+from tensorir.automatic.rules.stream import BYTES_S, CACHE_RATIO, JOIN_S, add_parts
+from tensorir.engines.blocks import joint
 from tensorir.ir.dtypes import DTYPES
 from tensorir.schedule.schedule import BaseSchedule
 from tensorir.target import Target
@@ -58,13 +60,13 @@ def shared(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
 
 def _pays(graph: Graph, anchor: Nest, target: Target) -> bool:
     """True on CPUs; on GPUs if the terms of a cell take a multiprocessor longer than a kernel launch, unless adjacent
-    threads can take one row each (``rows_across.suits``).
+    threads can take one row each (``AcrossPart.suits``).
     """
     if target.kind == "cpu":
         return True
     terms = anchor.size(anchor.reduced) * sum(DTYPES[b.dtype].bits // 8 for b in anchor.reads)
     chain = chain_of(graph, anchor) if anchor.kind == "reduce" else None
-    across = chain is not None and bool(chain.rows) and lie_across(chain)
+    across = chain is not None and bool(chain.rows) and AcrossPart.suits(chain)
     return terms / UNIT_BYTES_S > LAUNCH_S and not across
 
 
@@ -118,7 +120,7 @@ class SplitPart(Part):
         """Modelled seconds on a CPU: dependent additions to ``vectors`` accumulators, and a second kernel."""
         terms = self.terms * self.anchor.cells / c["lanes"]
         cycles = max(terms * self.anchor.operations / ISSUE, terms / c["vectors"] * SUM_CYCLES)
-        return on_cores(self.target, cycles, self.anchor.moved, c["parts"] * self.anchor.cells) + JOIN_S
+        return self.levels.seconds(cycles, self.anchor.moved, c["parts"] * self.anchor.cells) + JOIN_S
 
     def _on_multiprocessors(self, c: Config) -> float:
         moved = self.anchor.moved / BYTES_S["gpu"]
@@ -132,7 +134,7 @@ class SplitPart(Part):
         anchor = self.anchor
         own = [anchor.loops[it.var] for it in anchor.spatial]
         s.reorder(*own, *(anchor.loops[it.var] for it in anchor.reduced))
-        term = fused(s, [anchor.loops[it.var] for it in anchor.reduced])
+        term = joint(s, [anchor.loops[it.var] for it in anchor.reduced])
         if config["parts"] == 1:
             self._in_block(s, own, term, config["threads"])
             return

@@ -7,20 +7,19 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from tensorir.arith.access import along_last, dims_along
-from tensorir.automatic.counts import OVERLAP, called
+from tensorir.automatic.counts import called
 from tensorir.automatic.facts import Graph, Nest, bytes_of, vector_lanes, widest_bits
+from tensorir.automatic.levels import SUM_CYCLES, levels_of
 from tensorir.automatic.part import Config, Part
 from tensorir.automatic.rules.register_counts import PICKED_LANES, picked
 from tensorir.automatic.rules.requests import WINDOW, Requests, Run
 from tensorir.automatic.rules.row_chain import LONGEST_CHAIN
-from tensorir.engines.blocks import add_by_tree
-from tensorir.engines.gemm_blocks import multiprocessors
+from tensorir.engines.blocks import add_by_tree, joint
 from tensorir.engines.model import crowding
 from tensorir.ir.dims import most
 from tensorir.ir.structure import identical
 from tensorir.ir.tree import Iter, Select, Var
 from tensorir.ir.visit import find, has, uses
-from tensorir.machine import machine_of
 from tensorir.prices import CORE_PRICES
 from tensorir.schedule.schedule import BaseSchedule
 from tensorir.target import Target
@@ -34,41 +33,14 @@ ADDING = 64
 """Threads per block of a kernel that adds partial sums."""
 JOIN_S = 2.5e-6
 """Seconds of a CPU kernel that adds partial sums, memory traffic excluded."""
-SUM_CYCLES, STEP, LEFT = 2.6, 1.0, 10.0
-"""Cycles between dependent additions to an accumulator, of a loop iteration's overhead, and of a loop's exit."""
+STEP, LEFT = 1.0, 10.0
+"""Cycles of a loop iteration's overhead, and of a loop's exit."""
 TEST_CYCLES, SHUFFLE_CYCLES = 0.55, 4.0
 """Cycles of a guard per lane, and of a shuffle for loads with a condition per lane."""
-NARROW_COST = 0.65
-"""Cost of an operation on vectors of up to 32 bytes relative to 64: a core issues three per cycle instead of two."""
-HANDED_S = 6e-6
-"""Seconds until all cores have started on a kernel."""
-UNEVEN_PART = 0.45
-"""Load imbalance: fraction of a block by which cores finish apart."""
 FAR_BYTES = 1 << 20
 """Bytes above which an array does not stay in a core's cache."""
 RUNS = 110
 """Bytes that could be read contiguously in the time of a jump to another row."""
-
-
-def on_cores(target: Target, cycles: float, moved: float, blocks: int) -> float:
-    """Seconds of a CPU kernel of ``blocks`` blocks, with ``cycles`` cycles of arithmetic and ``moved`` bytes in all.
-
-    A short kernel is modelled on one core, without the time to start others.
-    """
-    machine = machine_of(target)
-    computed, fetched = cycles / machine.clock, moved / machine.rate(moved)
-    alone = max(computed, fetched) + OVERLAP * min(computed, fetched)
-    together = alone / (machine.cores * machine.balance(blocks)) * (1 + UNEVEN_PART / blocks) + HANDED_S
-    return machine.launch_s + min(alone, together) + blocks * machine.block_s / machine.cores
-
-
-def narrow(target: Target, lanes: int, bits: int) -> float:
-    """Cost of an operation on ``lanes`` lanes of ``bits`` bits, in operations on the target's widest vectors.
-
-    At least 1.0; ``NARROW_COST`` for up to half of a 64-byte vector
-    """
-    wide = lanes * bits / (8 * target.vector_bytes)
-    return max(1.0, wide) if wide > 0.5 or target.vector_bytes < 64 else NARROW_COST
 
 
 def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
@@ -103,8 +75,8 @@ def chained(graph: Graph, anchor: Nest) -> tuple[str, ...]:
 
 def chains(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
     """Yield a part for a map with the maps that only it reads, cell by cell: iterated maps, values used twice."""
-    last, lanes = anchor.size(anchor.spatial[-1:]), vector_lanes(target, widest_bits([anchor]))
-    if anchor.spatial and (last == anchor.cells or 2 * last >= lanes) and (names := chained(graph, anchor)):
+    last, least = anchor.size(anchor.spatial[-1:]), vector_lanes(target, widest_bits([anchor]))
+    if anchor.spatial and (last == anchor.cells or 2 * last >= least) and (names := chained(graph, anchor)):
         why = f"{anchor.cells} cells, each through {len(names) + 1} stages in registers"
         yield VectorPart(graph, anchor, target, names, why)
 
@@ -137,16 +109,13 @@ class StreamPart(Part):
         if not loops or not self.anchor.cells:
             return
         s.reorder(*loops, *(x for x in self.anchor.axes if x not in loops))
-        if self.target.kind == "cpu":
-            s.share_out(*loops)
-        else:
-            s.share_out(*loops, each=THREADS, within="thread.x")
+        self.levels.share_out(s, loops, THREADS if self.levels.threaded else None)
 
 
 class VectorPart(Part):
     """Cells in vectors along the last axis, with the reductions of a vector in registers.
 
-    Knobs: ``block`` cells per block (threads on a GPU), ``lanes`` per vector, ``vectors`` per step.
+    Knobs: ``block``, cells or threads per block, ``lanes`` per vector, ``vectors`` per step.
     """
 
     rule = "stream"
@@ -170,19 +139,10 @@ class VectorPart(Part):
         return self.anchor.cells if self.flat else self.anchor.size(self.anchor.spatial[-1:])
 
     def knobs(self) -> Mapping[str, Sequence[object]]:
-        if self.target.kind == "gpu":
-            most = self.target.max_threads
-            blocks = [n for n in (256, 128, 512, *([64] if self._long else [])) if n <= most] or [most]
-            return {"block": blocks, "lanes": self._gpu_lanes(), "vectors": [1]}
-        widest = vector_lanes(self.target, self.bits)
-        lanes = [n for n in (widest, 2 * widest, widest // 2) if 1 < n <= 16 and n <= self.length] or [1]
-        vectors = [1, 2, 4] if self._reduces else [1]
-        return {"block": [1 << n for n in (14, 12, 16, 10)], "lanes": lanes, "vectors": vectors}
-
-    def _gpu_lanes(self) -> list[int]:
-        most = 8 * self.target.vector_bytes // self.bits
-        whole = self.anchor.constant
-        return [n for n in (4, 2) if n <= most and whole and self.length % n == 0 and self._contiguous] + [1]
+        even = self.length if self.anchor.constant and self._contiguous else 1
+        lanes = self.levels.lanes(self.bits, self.length, even, order=(2, 1, 4))
+        vectors = [1, 2, 4] if self._reduces and self.levels.accumulators else [1]
+        return {"block": self.levels.cells(few=self._long), "lanes": lanes, "vectors": vectors}
 
     @functools.cached_property
     def _contiguous(self) -> bool:
@@ -203,13 +163,11 @@ class VectorPart(Part):
 
     def _seconds(self, c: Config) -> float:
         """Modelled seconds of a configuration, for comparison with others on one device."""
-        moved = sum(n.moved for n in self._nests)
-        if self.target.kind == "gpu":
-            blocks = math.ceil(self.anchor.cells / (int(c["lanes"]) * int(c["block"])))
-            idle = max(1.0, multiprocessors(self.target) / blocks) if self._long else 1.0
-            return self._asked(int(c["lanes"]), moved) / BYTES_S["gpu"] * idle + abs(int(c["block"]) - 256) * 1e-12
-        lanes, vectors = int(c["lanes"]), int(c["vectors"])
-        return on_cores(self.target, self._cycles(lanes, vectors), self._moved(lanes * vectors), self._blocks(c))
+        lanes, step, levels = int(c["lanes"]), int(c["lanes"]) * int(c["vectors"]), self.levels
+        if not levels.threaded:
+            return levels.seconds(self._cycles(lanes, step // lanes), self._jumped(step), self._blocks(c))
+        blocks = math.ceil(self.anchor.cells / (step * int(c["block"]))) if self._long else levels.machine.cores
+        return levels.seconds(0.0, self._asked(lanes), blocks, levels.machine.full)  # threads wait for memory alone
 
     @property
     def _long(self) -> bool:
@@ -217,15 +175,13 @@ class VectorPart(Part):
         return self.anchor.size(self.anchor.reduced) > WINDOW
 
     @functools.cached_property
-    def _requests(self) -> tuple[Requests, ...]:
-        return tuple(map(Requests, self._nests))
+    def _requests(self) -> dict[Nest, Requests]:
+        return {n: Requests(n) for n in self._nests}
 
     def _runs(self, lanes: int) -> list[tuple[Run, int]]:
-        """(run, elements per load) of a GPU thread's vector loads; on CUDA, vector loads are made by staged copies
-        alone.
-        """
-        nests = self._nests
-        found = [run for r in self._requests for run in r.runs() if self.target.family == "cuda" or run.step > 1]
+        """(run, elements per load) of a thread's vector loads, which on CUDA staged copies alone make."""
+        nests = self._nests if self.levels.threaded else ()
+        found = [run for n in nests for run in self._requests[n].runs() if self.target.family == "cuda" or run.step > 1]
         across = self.flat and len(self.anchor.spatial) > 1 and self.anchor.size(self.anchor.spatial[-1:]) % lanes
         return [
             (run, together) for run in found
@@ -234,24 +190,25 @@ class VectorPart(Part):
             and (run.held(lanes) or (run.step == 1 and run.nest.reduced))
         ]  # fmt: skip
 
-    def _asked(self, lanes: int, moved: int) -> float:
-        """Bytes requested from a GPU's memory: more for scalar accesses and for uncoalesced sectors."""
+    def _asked(self, lanes: int) -> float:
+        """Bytes that threads request from memory: more for scalar accesses and for uncoalesced sectors."""
+        moved = sum(n.moved for n in self._nests)
         vectors = {run.buffer: together for run, together in self._runs(lanes)}
         if self.target.family != "cuda":
-            vectors = {b: lanes for r in self._requests for b in r.arrays if lanes > 1} | vectors
-        written = {b for r in self._requests for b in r.nest.writes if lanes > 1}
+            vectors = {b: lanes for r in self._requests.values() for b in r.arrays if lanes > 1} | vectors
+        written = {b for r in self._requests.values() for b in r.nest.writes if lanes > 1}
         alone = moved - sum(map(bytes_of, {*vectors, *written}))
-        return moved + 0.1 * max(0, alone) + sum(r.more(lanes, vectors) for r in self._requests) / CACHE_RATIO
+        return moved + 0.1 * max(0, alone) + sum(r.more(lanes, vectors) for r in self._requests.values()) / CACHE_RATIO
 
     def _blocks(self, c: Config) -> int:
-        """Number of blocks of a configuration on a CPU: parts of a row, or several rows each."""
+        """Number of blocks that cores walk: parts of a row, or several rows each."""
         step, block = int(c["lanes"]) * int(c["vectors"]), int(c["block"])
         rows = self.anchor.cells // self.length
         along = math.ceil(self.length / (step * math.ceil(min(block, self.length) / step)))
         return math.ceil(rows / max(1, min(block, self.anchor.cells) // self.length)) * along
 
-    def _moved(self, step: int) -> float:
-        """Bytes of memory traffic on a CPU, increased for large arrays accessed row by row."""
+    def _jumped(self, step: int) -> float:
+        """Bytes of a core's memory traffic, increased for large arrays accessed row by row."""
         run, found = max(64, step * self.bits // 8), 0.0
         for n in self._nests:
             down, lane = {it.var for it in n.reduced}, {it.var for it in n.spatial[-1:]}
@@ -263,11 +220,11 @@ class VectorPart(Part):
         return found
 
     def _cycles(self, lanes: int, vectors: int) -> float:
-        """Cycles of all steps on a CPU: arithmetic or dependent sums, and lane-wise loads.
+        """Cycles of all steps of cores: arithmetic or dependent sums, and lane-wise loads.
 
         A partial last vector of a row costs a guard per lane, unless lanes have conditions anyway.
         """
-        step, wide = lanes * vectors, narrow(self.target, lanes, self.bits)
+        step, wide = lanes * vectors, self.levels.vector_cost(lanes, self.bits)
         whole, rest = divmod(self.length, step)
         cycles = 0.0
         for n in self._nests:
@@ -314,9 +271,8 @@ class VectorPart(Part):
         anchor, own = self.anchor, [self.anchor.loops[it.var] for it in self.anchor.spatial]
         inner = [x for x in anchor.axes if x not in own]
         s.reorder(*own, *inner)
-        rows, last = ([], fused(s, own)) if self.flat else (own[:-1], own[-1])
-        cpu = self.target.kind == "cpu"
-        tile, lane = self._for_cores(s, rows, last, config) if cpu else self._for_threads(s, rows, last, config)
+        rows, last = ([], joint(s, own)) if self.flat else (own[:-1], own[-1])
+        tile, lane = self._share_out(s, rows, last, config)
         group = None
         if vectors > 1:
             group, lane = s.split(lane, [vectors, lanes])
@@ -334,23 +290,28 @@ class VectorPart(Part):
         for n in reversed(self._nests):  # a stage is computed where those that read it are
             if n is not anchor:
                 self._nearby(s, n, tile, config)
-        for run, together in () if cpu else self._runs(lanes):
+        for run, together in self._runs(lanes):
             at = tile if run.held(lanes) else run.nest.loops[run.nest.reduced[-1].var]
             with s.because(f"stream: {together} elements next to each other in a row are read at once"):
                 s.stage_in(run.buffer.name, at=at, scope="register", vector=together)
         step = lanes * vectors
-        if cpu and self._reduces and anchor.constant and step < self.length <= config["block"] and self.length % step:
+        if self._reduces and anchor.constant and step < self.length <= config["block"] and self.length % step:
             with s.because("stream: whole vectors apart from the last one of a row, which has a condition"):
                 s.partition(tile, [self.length // step])
 
-    def _for_cores(self, s: BaseSchedule, rows: list[str], last: str, c: Config) -> tuple[str, str]:
+    def _share_out(self, s: BaseSchedule, rows: list[str], last: str, c: Config) -> tuple[str, str]:
+        """Share out steps of adjacent cells; return the loop over steps of a block, and over cells of a step."""
         step = c["lanes"] * c["vectors"]
         tile, lane = s.split(last, [None, step], tail="shift" if self._shifts(step) else "guard")
-        if not rows:
-            _, tile = s.share_out(tile, each=-(-min(c["block"], self.length) // step))
-            return tile, lane
-        block, tile = s.split(tile, [None, -(-min(c["block"], self.length) // step)])
-        high = max(1, min(c["block"], self.anchor.cells) // self.length)
+        each = self.levels.steps(c["block"], self.length, step)
+        if self.levels.threaded or not rows:
+            return self.levels.share_out(s, [*rows, tile], each), lane
+        return self._share_out_rows(s, rows, tile, c["block"], each), lane
+
+    def _share_out_rows(self, s: BaseSchedule, rows: list[str], tile: str, cells: int, each: int) -> str:
+        """Share out ``each`` steps of a row, or several rows, to blocks whose places need no division."""
+        block, tile = s.split(tile, [None, each])
+        high = max(1, min(cells, self.anchor.cells) // self.length)
         across = self._across
         if across:  # the lines that a vector's lanes are read from serve the rows next to it
             high = min(max(high, 16), self.anchor.size([across]))
@@ -358,21 +319,22 @@ class VectorPart(Part):
             upper, row = s.split(self.anchor.loops[across.var], [None, high])
             s.reorder(*rows, upper, block, tile, row)
             s.share_out(*rows, upper, block)
-            return row, lane
-        inside: list[str] = []  # whole rows of rows, whose places need no division
+            return row
+        inside: list[str] = []  # whole rows of rows
         extents = {self.anchor.loops[it.var]: most(it.extent) for it in self.anchor.spatial}
         while len(rows) > 1 and extents[rows[-1]] <= high:
             high //= extents[rows[-1]]
             inside.insert(0, rows.pop())
-        upper, row = s.split(fused(s, rows), [None, high])
+        upper, row = s.split(joint(s, rows), [None, high])
         s.reorder(upper, block, row, *inside, tile)
         s.share_out(upper, block)
-        return tile, lane
+        return tile
 
     def _shifts(self, step: int) -> bool:
         """True if the last vector of a row may be shifted back, so that some cells are stored twice."""
         once = self._reduces or any(self.graph.is_output(n) for n in self._nests if n is not self.anchor)
-        return self.anchor.kind == "map" and self.anchor.constant and step <= self.length and not once
+        whole = self.levels.threaded or not self.anchor.constant or step > self.length
+        return self.anchor.kind == "map" and not whole and not once
 
     @functools.cached_property
     def _across(self) -> Iter | None:
@@ -387,11 +349,6 @@ class VectorPart(Part):
             if any(along_last(x, it.var) for x in strided):
                 return it
         return None
-
-    def _for_threads(self, s: BaseSchedule, rows: list[str], last: str, c: Config) -> tuple[str, str]:
-        group, lane = s.split(last, [None, c["lanes"]])
-        _, thread = s.share_out(*rows, group, each=c["block"], within="thread.x")
-        return thread, lane
 
     def _unrolled(self, s: BaseSchedule, n: Nest, loops: Sequence[str]) -> None:
         if loops and n.constant and n.size(n.reduced) <= WINDOW:
@@ -413,10 +370,10 @@ class VectorPart(Part):
 
 
 def lengthwise(n: Nest, target: Target) -> Nest:
-    """The stage with its longest axis last, on a CPU for long reductions whose last axis is shorter than a vector; else
+    """The stage with its longest axis last, for long reductions whose last axis is shorter than a core's vector; else
     unchanged.
     """
-    if target.kind != "cpu" or not n.reduced or not n.constant or not n.spatial or n.size(n.reduced) <= WINDOW:
+    if levels_of(target).threaded or not n.reduced or not n.constant or not n.spatial or n.size(n.reduced) <= WINDOW:
         return n
     longest, lanes = max(n.spatial, key=lambda it: n.size([it])), vector_lanes(target, widest_bits([n]))
     if n.size(n.spatial[-1:]) * 2 >= lanes or n.size([longest]) < lanes:
@@ -428,14 +385,6 @@ def all_along(n: Nest, var: Var) -> bool:
     """True if some loads depend on axis ``var``, and each of them is contiguous along it."""
     loads = [x for x in n.loads if dims_along(x, var)]
     return bool(loads) and all(along_last(x, var) for x in loads)
-
-
-def fused(s: BaseSchedule, loops: Sequence[str]) -> str:
-    """Fuse nested ``loops``, outermost first, into one; return its name."""
-    cell = loops[0]
-    for loop in loops[1:]:
-        cell = s.fuse(cell, loop)
-    return cell
 
 
 def add_parts(s: BaseSchedule, stage: str, cells: int) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from tensorir.automatic.facts import Graph, Nest, vector_lanes, widest_bits
 from tensorir.automatic.part import Config, Part
 from tensorir.automatic.rules.row_chain import Chain, Places, plain
-from tensorir.automatic.rules.rows_cpu import AlongPart
+from tensorir.automatic.rules.rows_along import AlongPart
 from tensorir.automatic.rules.rows_part import trailing
 from tensorir.automatic.rules.stream import VectorPart
 from tensorir.ir.tree import Select
@@ -33,7 +33,7 @@ def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
     places: dict[Nest, Places] = {anchor: tuple((it.var, 1) for it in anchor.spatial)}
     chain = Chain(anchor, tuple(anchor.spatial), (1,) * len(anchor.spatial), (), places)
     part = TermsPart(graph, target, chain)
-    if part.suits(chain) and _seconds(part) < _seconds(VectorPart(graph, anchor, target)):
+    if part.suits(chain, target) and _seconds(part) < _seconds(VectorPart(graph, anchor, target)):
         yield part
 
 
