@@ -29,6 +29,7 @@ class Gpu:
     l2_rate, l2_bytes: bytes a cycle of the whole cache, and its size
     dram:             bytes a second
     dram_latency:     cycles until a load that no cache has and that meets no other traffic is there
+    loads:            that a thread waits for together
     registers, shared_bytes, threads, blocks: what a multiprocessor holds
     """
 
@@ -47,6 +48,7 @@ class Gpu:
     l2_port: float = 64.0
     l2_rate: float = 2048.0
     dram_latency: float = 600.0
+    loads: int = 8
     lanes: int = 32
     registers: int = 65536
     threads: int = 2048

@@ -39,6 +39,8 @@ HANDED_S = 6e-6
 """Seconds until all cores have started on a kernel."""
 UNEVEN_PART = 0.45
 """Load imbalance: fraction of a block by which cores finish apart."""
+SCALAR_CYCLES, WAITING_CYCLES = 2.1, 10.0
+"""Cycles of a multiply-add with its loads, each after the last one, of a core outside of vectors and of a thread."""
 BLOCK_ELEMENTS = 1 << 15
 """Elements per block that amortize its start on a core."""
 CACHE = 1 << 18
@@ -76,6 +78,11 @@ class Levels(ABC):
         self.target, self.machine = target, machine_of(target)
 
     # -- sizes
+
+    def parts(self, blocks: int, most: int) -> list[int]:
+        """Numbers of parts, up to ``most``, of each of ``blocks`` blocks, if these leave cores idle; else []."""
+        cores = self.machine.cores
+        return [1 << n for n in range(min(2 * cores // blocks, most).bit_length())] if blocks < cores else []
 
     @property
     @abstractmethod
@@ -152,6 +159,11 @@ class Levels(ABC):
 
     # -- costs
 
+    @property
+    @abstractmethod
+    def waiting(self) -> float:
+        """Cycles of a lane's multiply-add with its loads, each after the last one."""
+
     @abstractmethod
     def vector_cost(self, lanes: int, bits: int) -> float:
         """Cost of an operation on ``lanes`` lanes of ``bits`` bits, in operations on the widest vectors."""
@@ -226,6 +238,10 @@ class CoreLevels(Levels):
         elif at is not None:
             s.compute_at(stage, at, scope=scope)
 
+    @property
+    def waiting(self) -> float:
+        return SCALAR_CYCLES
+
     def vector_cost(self, lanes: int, bits: int) -> float:
         """At least 1.0; ``NARROW_COST`` for up to half of a 64-byte vector."""
         wide = lanes * bits / (8 * self.target.vector_bytes)
@@ -265,7 +281,7 @@ class ThreadLevels(Levels):
         return []
 
     def group(self, bits: int) -> int:
-        return usual_gpu(self.target).lanes
+        return self.target.warp
 
     def lanes(self, bits: int, length: int, even: int, order: Sequence[int] = (1, 2, 4)) -> Choices:
         most = 8 * min(16, self.target.vector_bytes) // bits
@@ -310,6 +326,10 @@ class ThreadLevels(Levels):
         rest, thread = s.split(joint(s, terms), [None, c["threads"]])
         s.reorder(thread, *outer, rest)
         s.reduce_across(thread, "thread.x")
+
+    @property
+    def waiting(self) -> float:
+        return WAITING_CYCLES
 
     def vector_cost(self, lanes: int, bits: int) -> float:
         """A thread's operation for each lane."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 ROOMY = 48 * 1024
 """Bytes of shared memory per block that defaults keep to if possible, so that several blocks fit a multiprocessor."""
-WARP, TREE_THREADS, LEAST_PARTS = 32, 256, 4
+TREE_CELLS, TREE_THREADS, LEAST_PARTS = 32, 256, 4
 """Of a tree of partial sums: cells per block, threads, and least parts per thread."""
 
 
@@ -68,7 +68,7 @@ def add_by_tree(s: BaseSchedule, cells: Sequence[str], parts: str, each: int, su
     cells: loops over the results;  parts: loop over the parts, in the stage ``sums`` if another one reads the sums
     """
     count, terms = _blocks(s, cells), extent_of(s, parts)
-    width = min(WARP, 1 << (count - 1).bit_length())
+    width = min(TREE_CELLS, 1 << (count - 1).bit_length())
     share = min(TREE_THREADS // width, 1 << (max(1, terms // LEAST_PARTS).bit_length() - 1))
     if 2 * count >= each * machine_of(s.target).cores or share == 1:
         return False

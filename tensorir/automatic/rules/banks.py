@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from functools import cache
 
-WARP, BANKS, WORD = 32, 32, 4
-"""Lanes of a warp; banks of shared memory; bytes of a bank's word."""
+from tensorir.ir.layout import LANES_OF_WARP
+
+BANKS, WORD = 32, 4
+"""Banks of shared memory; bytes of a bank's word."""
 
 
 @cache
@@ -17,14 +19,14 @@ def passes(lanes: tuple[tuple[int, int], ...], width: int) -> int:
     """
     places = [0]
     for count, step in lanes:
-        places = [place + n * step for n in range(min(count, WARP)) for place in places]
-    together, found = min(WARP, BANKS * WORD // width), places[:WARP]
+        places = [place + n * step for n in range(min(count, LANES_OF_WARP)) for place in places]
+    together, found = min(LANES_OF_WARP, BANKS * WORD // width), places[:LANES_OF_WARP]
     return sum(_deepest(found[k : k + together], width) for k in range(0, len(found), together))
 
 
 def least(lanes: int, width: int) -> int:
     """Wavefronts without bank conflicts for ``lanes`` lanes that read ``width`` bytes of different words each."""
-    return -(-min(lanes, WARP) * max(width, WORD) // (BANKS * WORD))
+    return -(-min(lanes, LANES_OF_WARP) * max(width, WORD) // (BANKS * WORD))
 
 
 def _deepest(places: list[int], width: int) -> int:

@@ -10,24 +10,21 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from tensorir.automatic.facts import Graph, Nest, bytes_of, vector_lanes
+from tensorir.automatic.levels import choices
 from tensorir.automatic.part import Config, Part, parts_of
+from tensorir.engines.blocks import joint
 from tensorir.errors import ScheduleError
 from tensorir.ir.structure import identical
 from tensorir.ir.tree import Const, Update
 from tensorir.ir.visit import find
-from tensorir.machine import machine_of
 from tensorir.schedule.schedule import BaseSchedule
 from tensorir.target import Target
 from tensorir.tune.legal import Predicate
 
 ROWS = 32
-"""Queries per block on a GPU, one per thread."""
+"""Queries per block of threads."""
 THREADS = 128
-"""Most threads of a GPU's block that combines parts of the keys, one per column."""
-WAITING_CYCLES = 10.0
-"""Cycles of a GPU thread per multiply-add with its loads, each after the last one."""
-SCALAR_CYCLES = 2.1
-"""Cycles of a multiply-add with its loads, outside of vectors."""
+"""Most threads of a block that combines parts of the keys, one per column."""
 
 
 def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
@@ -120,7 +117,7 @@ class Stages:
 
 
 class RollingPart(Part):
-    """Attention with one query per block (CPU) or thread (GPU), in one pass over tiles of keys."""
+    """Attention with one query per lane, in one pass over tiles of keys; cores have no vectors of queries."""
 
     rule = "rolling"
 
@@ -137,7 +134,7 @@ class RollingPart(Part):
             f"{largest.name}, {total.name} and {sums.name} go through {sums.axes[-1]} together: no scores in memory"
         )
         super().__init__(graph, anchor, target, names, reason)
-        self.scalar = type(self) is RollingPart and target.kind == "cpu" and anchor.constant
+        self.scalar = type(self) is RollingPart and not self.levels.threaded and anchor.constant
 
     @classmethod
     def tiled(cls, graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
@@ -171,7 +168,7 @@ class RollingPart(Part):
         """Modelled seconds of the kernel that combines ``parts``, with the traffic of their results, and until cores
         have started on both kernels; 0.0 for one part.
         """
-        machine, moved = machine_of(self.target), 3.0 * parts_of(c) * bytes_of(self.sums.writes[0])
+        machine, moved = self.levels.machine, 3.0 * parts_of(c) * bytes_of(self.sums.writes[0])
         starts = machine.launch_s + 2 * machine.wake_s
         return (starts + moved / (machine.rate(moved) * machine.cores)) * (parts_of(c) > 1)
 
@@ -192,19 +189,18 @@ class RollingPart(Part):
 
     def _in_parts(self, blocks: int) -> Mapping[str, Sequence[object]]:
         """The knob ``parts`` of the keys, where ``blocks`` of queries are fewer than cores; none where they are not."""
-        cores = machine_of(self.target).cores
-        most = 2 * cores // blocks
-        return {"parts": [1 << n for n in range(most.bit_length())]} if blocks < cores else {}
+        return choices(parts=self.levels.parts(blocks, self.length))
 
     def expected(self) -> Callable[[Config], float] | None:
-        """One query per block of a CPU or thread of a GPU, no vectors: each waits for its multiply-adds one by one."""
-        machine, queries = machine_of(self.target), self.largest.cells
-        cycles = queries * self.length * self.depth * SCALAR_CYCLES
-        if self.target.kind == "gpu":
-            blocks = self.heads * -(-self.count // ROWS)
-            cycles = self.length * self.depth * WAITING_CYCLES * -(-blocks // machine.cores)
-            return lambda c: cycles / machine.clock
-        return lambda c: cycles / (machine.clock * min(machine.cores, queries))
+        """Each query waits for its multiply-adds one by one."""
+        machine, blocks = self.levels.machine, self.heads * -(-self.count // (self._each or 1))
+        cycles = self.length * self.depth * self.levels.waiting * -(-blocks // machine.cores)
+        return lambda c: cycles / machine.clock
+
+    @property
+    def _each(self) -> int | None:
+        """Queries per block, one per lane; None for one that a core walks alone."""
+        return ROWS if self.levels.threaded else None
 
     def declare(self, s: BaseSchedule, config: Config) -> None:
         if parts_of(config) > 1:
@@ -229,17 +225,11 @@ class RollingPart(Part):
             s.share_out(*own_loops(s, n.name))
             s.fuse_with(n.name, self.anchor.name)
         block = str(s.loops(self.anchor.name)[0])
-        if self.target.kind == "gpu":
-            column, lane = s.split(column, [None, min(THREADS, self.sums.size(self.sums.spatial[-1:]))])
-            s.bind(lane, "thread.x")
-            at = lane
-        else:
-            lanes = vector_lanes(self.target, self.bits)
-            at, lane = s.split(column, [None, lanes])
-            s.vectorize(lane)
+        threads, lanes = min(THREADS, self.sums.size(self.sums.spatial[-1:])), vector_lanes(self.target, self.bits)
+        at = self.levels.spread(s, column, {"threads": threads, "lanes": 1 if self.levels.threaded else lanes})
         s.compute_at(o, at, scope="register")
         *_, column, part = own_loops(s, o)
-        if self.target.kind == "cpu":
+        if not self.levels.threaded:
             s.reorder(part, column).vectorize(column)
         for name in (l, f"{m}_scale", m):
             s.compute_at(name, block)
@@ -254,16 +244,9 @@ class RollingPart(Part):
         for nest in self.scores:
             s.compute_at(nest.name, piece)
         self._ends(s, lead[-1])
-        inner = lead[-1]
-        if self.target.kind == "gpu":
-            inner, thread = s.split(inner, [None, ROWS])
-            s.bind(thread, "thread.x")
-        s.bind(inner, "block.x")
         if rows > 1:
-            outer = lead[0]
-            for loop in lead[1:-1]:
-                outer = s.fuse(outer, loop)
-            s.bind(outer, "block.y")
+            s.bind(joint(s, lead[:-1]), "block.y")
+        self.levels.share_out(s, lead[-1:], self._each)
         skip_masked(s, piece)
 
     def _ends(self, s: BaseSchedule, block: str) -> None:

@@ -14,7 +14,6 @@ from tensorir.engines.blocks import joint
 from tensorir.ir.structure import identical
 from tensorir.ir.tree import Buffer, Expr, Iter
 from tensorir.ir.visit import uses
-from tensorir.machine import machine_of
 from tensorir.schedule.schedule import BaseSchedule
 from tensorir.target import Target
 
@@ -56,16 +55,15 @@ class RowsPart(Part):
         near = self.made - {*self.graph.program.outputs}
         return [b for b in dict.fromkeys(b for n in self.nests for b in (*n.reads, *n.writes)) if b not in near]
 
-    # -- rows in parts, on GPUs
+    # -- rows in parts, for threads
 
     def in_parts(self, blocks: int, least: int) -> list[int]:
-        """Numbers of parts of a row, of ``least`` elements each, if ``blocks`` leave multiprocessors idle; else []."""
-        most = min(2 * machine_of(self.target).cores // max(1, blocks), self.length // least)
-        return [1 << n for n in range(1, most.bit_length())] if splittable(self.chain) else []
+        """Numbers of parts of a row, of ``least`` elements each, if ``blocks`` leave cores idle; else []."""
+        return self.levels.parts(max(1, blocks), self.length // least)[1:] if splittable(self.chain) else []
 
     def split_s(self, parts: int) -> float:
         """Modelled seconds that rows in ``parts`` cost: for each reduction a launch, and its parts in each block."""
-        machine = machine_of(self.target)
+        machine = self.levels.machine
         return len(self.chain.reduced) * (machine.launch_s + parts * machine.barrier / machine.clock) * (parts > 1)
 
     def trailing(self, s: BaseSchedule, n: Nest) -> str:

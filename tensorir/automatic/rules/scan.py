@@ -6,8 +6,8 @@ import functools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from tensorir.automatic.facts import Graph, Nest, vector_lanes, widest_bits
-from tensorir.automatic.levels import levels_of
+from tensorir.automatic.facts import Graph, Nest
+from tensorir.automatic.levels import MOST_LANES, levels_of
 from tensorir.automatic.part import Config, Part
 from tensorir.automatic.rules import scan_blocks
 from tensorir.automatic.rules.narrow import expected_s
@@ -27,37 +27,29 @@ WIDE_MOVES = 1.6
 
 
 def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
-    """Yield parts for a scan: in tiles, if it is single, the whole definition and at least ``LONG_SCAN`` elements long;
-    then distributed over independent scans, on GPUs only if there are such axes.
+    """Yield parts for a scan: by blocks of threads and, if there are several, by threads, the one of less modelled time
+    first; else in tiles, if it is single, the whole definition and at least ``LONG_SCAN`` elements long, and by cores.
     """
     if anchor.kind != "scan":
         return
-    if target.kind == "gpu":
-        yield from _on_gpu(graph, anchor, target)
+    reason, threaded = f"{anchor.cells} scans that do not wait for each other", levels_of(target).threaded
+    if threaded:
+        blocks = [*scan_blocks.offers(graph, anchor, target)]
+        threads = [ThreadsPart(graph, anchor, target, reason=reason)] if anchor.spatial else []
+        yield from sorted((*blocks, *threads), key=expected_s)
+        if blocks:
+            return
     before = [n.name for n in graph.producers(anchor) if n.kind == "map" and not graph.is_output(n)]
     length = anchor.size(anchor.stage.iters)
     alone = not anchor.spatial and anchor.constant and {anchor.name, *before} == set(graph.nests)
     if alone and length >= LONG_SCAN:
         yield TiledPart(graph, anchor, target, before, f"{length} elements one after another, in tiles side by side")
-    reason = f"{anchor.cells} scans that do not wait for each other"
-    if target.kind == "cpu":
+    if not threaded:
         yield ScanLanesPart(graph, anchor, target, reason=reason)
 
 
-def _on_gpu(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
-    """Yield parts for scans by blocks and, if there are several, by threads; the one of less modelled time first."""
-    threads = [ThreadsPart(graph, anchor, target, reason=f"{anchor.cells} scans that do not wait for each other")]
-    parts = [*scan_blocks.offers(graph, anchor, target), *(threads if anchor.spatial else [])]
-    yield from sorted(parts, key=expected_s)
-
-
-def widest(anchor: Nest, target: Target) -> int:
-    """Lanes of two vectors of the widest element type that ``anchor`` reads or writes; at most 16."""
-    return min(16, 2 * vector_lanes(target, widest_bits([anchor])))
-
-
 class ScanLanesPart(Part):
-    """Scan on a CPU: vector lanes are independent columns, or consecutive elements of one row.
+    """Scan by cores: vector lanes are independent columns, or consecutive elements of one row.
 
     Knobs: ``block``, columns or rows per block; ``lanes`` per vector.
     """
@@ -77,8 +69,8 @@ class ScanLanesPart(Part):
         return next((it for it in self.anchor.stage.iters if uses(place, {it.var})), along(self.anchor))
 
     def knobs(self) -> Mapping[str, Sequence[object]]:
-        lanes = widest(self.anchor, self.target)
-        return {"block": [512, 128, 2048] if self.columns else [16, 4, 64], "lanes": [lanes, lanes // 2]}
+        lanes = self.levels.lanes(self.bits, MOST_LANES, 1)[:2]
+        return {"block": [512, 128, 2048] if self.columns else [16, 4, 64], "lanes": lanes}
 
     def expected(self) -> Callable[[Config], float] | None:
         return self._seconds
@@ -90,7 +82,7 @@ class ScanLanesPart(Part):
         steps *= WIDE_MOVES if not self.columns and lanes * self.bits >= 512 else 1.0
         width = n.size([self.last]) if self.columns else n.cells
         blocks = n.cells // width * math.ceil(width / block)
-        return levels_of(self.target).seconds(n.size(n.stage.iters) / lanes * steps, n.moved, blocks)
+        return self.levels.seconds(n.size(n.stage.iters) / lanes * steps, n.moved, blocks)
 
     def schedule(self, s: BaseSchedule, config: Config) -> None:
         loops = self.anchor.loops
@@ -114,17 +106,16 @@ class ScanLanesPart(Part):
 class TiledPart(Part):
     """One long scan in three steps: totals of tiles, exclusive scan of the totals, scan of each tile.
 
-    Knobs: ``tile`` elements; on CPUs ``lanes``: half as many save one step per vector but double the vectors, which
+    Knobs: ``tile`` elements; of cores ``lanes``: half as many save one step per vector but double the vectors, which
     pays if a step is several instructions.
     """
 
     rule = "tiled_scan"
 
     def knobs(self) -> Mapping[str, Sequence[object]]:
-        if self.target.kind == "gpu":
+        if self.levels.threaded:
             return {"tile": [256, 128, 512]}
-        lanes = widest(self.anchor, self.target)
-        steps = [lanes // 2, lanes] if self.chooses and lanes > 2 else [lanes, lanes // 2]
+        steps = self.levels.lanes(self.bits, MOST_LANES, 1, order=(2, 1) if self.chooses else (1, 2))
         return {"tile": [4096, 1024, 2048], "lanes": steps}
 
     @functools.cached_property
@@ -146,11 +137,11 @@ class TiledPart(Part):
         s.reverse_compute_inline(name)
         # an input may have such a name already
         total, local = (next(n for n in s.index.stages if n.startswith(f"{name}_{x}")) for x in ("total", "local"))
-        if self.target.kind == "gpu":
+        if self.levels.threaded:
             for stage in (total, local):
-                s.share_out(f"{stage}.t", each=THREADS, within="thread.x")
+                self.levels.share_out(s, [f"{stage}.t"], THREADS)
             return
-        lanes = widest(self.anchor, self.target)
+        lanes = self.levels.lanes(self.bits, MOST_LANES, 1)[0]
         if all(c.commutative for c in self.combiners):
             part = s.rfactor(total, s.split(f"{total}.u", [None, 4 * lanes])[1])
             s.compute_at(part, total, f"{total}.t").bind(f"{total}.t", "block.x")

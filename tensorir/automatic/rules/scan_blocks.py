@@ -17,7 +17,7 @@ from tensorir.automatic.facts import Graph, Nest, widest_bits
 from tensorir.automatic.part import Config
 from tensorir.automatic.rules.requests import SECTOR
 from tensorir.automatic.rules.rolling import own_loops
-from tensorir.automatic.rules.scan_gpu import BARRIERS, COMBINE_CYCLES, SHARED_CYCLES, WARP, GpuScanPart
+from tensorir.automatic.rules.scan_gpu import BARRIERS, COMBINE_CYCLES, GpuScanPart
 from tensorir.engines.blocks import extent_of
 from tensorir.gpu_devices import Gpu
 from tensorir.ir.dims import most
@@ -26,16 +26,12 @@ from tensorir.ir.visit import find, uses
 from tensorir.schedule.history import AxisRef
 from tensorir.schedule.schedule import BaseSchedule
 from tensorir.target import Target
-from tensorir.tune.gpu_model import BLOCK_START, DRAM_SHARE, LAUNCH_S, overlapped
+from tensorir.tune.gpu_model import BLOCK_START, DRAM_SHARE, LAUNCH_S, WARP_READ, overlapped
 
 RUNS = (33, 17)
 """Elements of a run of a scan in tiles."""
 MOST_THREADS = 512
 """Maximum threads per block."""
-FULL = 1024
-"""Threads of a multiprocessor whose loads use its bandwidth."""
-AHEAD = 4
-"""Loads that a thread waits for together."""
 TOTALS = 256
 """Threads that sum up a tile."""
 
@@ -96,8 +92,9 @@ class BlockScanPart(GpuScanPart):
         return {"threads": [32, 64, 16, 128], "rows": rows, "run": [0, *(n for n in RUNS if 16 * n < self.length)]}
 
     def where(self) -> Mapping[str, Callable[[Config], bool]]:
+        most = min(MOST_THREADS, self.target.max_threads)
         return {
-            "threads": lambda c: WARP <= c["threads"] * c["rows"] <= min(MOST_THREADS, self.target.max_threads),
+            "threads": lambda c: self.target.warp <= c["threads"] * c["rows"] <= most,
             "runs": lambda c: c["threads"] < self.length,
             "room": lambda c: self._shared(c) <= self.target.shared_bytes,
             "tiles": lambda c: not c["run"] or self.tiles(c) > 1,
@@ -109,18 +106,17 @@ class BlockScanPart(GpuScanPart):
         blocks = self.anchor.cells // self.width * -(-self.width // rows) * tiles
         room = gpu.shared_bytes // (self._shared(c) + 1024)
         resident = max(1, min(gpu.blocks, gpu.threads // (threads * rows), room))
-        busy = min(1.0, blocks / gpu.units)
-        busy *= min(1.0, threads * rows * min(resident, -(-blocks // gpu.units)) / FULL)
+        busy = self.levels.machine.busy(blocks, threads * rows)
         sectors = 1.0 if self.alongside else max(1.0, SECTOR / (rows * self.bytes))
         moved = self.anchor.moved * (1.5 if tiles > 1 else 1.0) * sectors
-        each = 2 * (SHARED_CYCLES / AHEAD + COMBINE_CYCLES)
-        each += 0.0 if self.alongside else (gpu.dram_latency + SHARED_CYCLES) / AHEAD
-        copied = self.alongside * gpu.dram_latency * -(-run // (4 * AHEAD))
-        waits = BLOCK_START + gpu.dram_latency + 3 * BARRIERS + copied + run * each + threads * SHARED_CYCLES
+        each = 2 * (WARP_READ / gpu.loads + COMBINE_CYCLES)
+        each += 0.0 if self.alongside else (gpu.dram_latency + WARP_READ) / gpu.loads
+        copied = self.alongside * gpu.dram_latency * -(-run // (4 * gpu.loads))
+        waits = BLOCK_START + gpu.dram_latency + 3 * BARRIERS + copied + run * each + threads * WARP_READ
         waves = math.ceil(blocks / (resident * gpu.units))
         taken = overlapped(moved / (DRAM_SHARE * gpu.dram * busy), waves * waits / gpu.clock)
         if tiles > 1:  # two more kernels, the second of one block for each scan
-            taken += 2 * LAUNCH_S + math.isqrt(tiles) * 4 * SHARED_CYCLES / gpu.clock
+            taken += 2 * LAUNCH_S + math.isqrt(tiles) * 4 * WARP_READ / gpu.clock
         return LAUNCH_S + taken
 
     # -- the steps

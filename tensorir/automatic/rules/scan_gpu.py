@@ -18,11 +18,8 @@ from tensorir.ir.structure import among
 from tensorir.ir.tree import Axis, Iter, Load
 from tensorir.ir.visit import uses
 from tensorir.schedule.schedule import BaseSchedule
-from tensorir.tune.gpu_model import DRAM_SHARE, LAUNCH_S, overlapped
+from tensorir.tune.gpu_model import DRAM_SHARE, LAUNCH_S, WARP_READ, overlapped
 
-WARP = 32
-SHARED_CYCLES = 30.0
-"""Latency of shared memory in cycles."""
 COMBINE_CYCLES = 4.0
 """Cycles of a dependent combination of two elements."""
 BARRIERS = 60.0
@@ -105,9 +102,9 @@ class ThreadsPart(GpuScanPart):
         each = sum(max(4, widest_bits([self.anchor]) // 8) for _ in self.staged)
         rows = most(self.row.extent)
         return {
-            "threads": lambda c: c["threads"] <= max(WARP, 2 * self.anchor.cells),
+            "threads": lambda c: c["threads"] <= max(self.target.warp, 2 * self.anchor.cells),
             "registers": lambda c: bool(c["shared"]) or c["items"] * each <= 4 * REGISTERS,
-            "shared": lambda c: not c["shared"] or (c["items"] >= 8 and c["threads"] <= max(WARP, rows)),
+            "shared": lambda c: not c["shared"] or (c["items"] >= 8 and c["threads"] <= max(self.target.warp, rows)),
             "room": lambda c: not c["shared"] or c["threads"] * (c["items"] + 4) * each <= self.target.shared_bytes,
         }
 
@@ -122,10 +119,10 @@ class ThreadsPart(GpuScanPart):
         apart = self.in_rows and not shared  # neighbours read columns, and copies of rows, element by element
         wide = max(self._vector(x, items) or 1 for x in self.staged) if apart else 1
         elements = cells * self.length
-        loads = elements / WARP * len(self.staged) / wide * (WARP if apart else 1)
-        stores = elements * len(self.anchor.writes) * (1 if self.in_rows else SECTOR / 8 / WARP)
+        loads = elements * len(self.staged) / wide / (1 if apart else self.target.warp)
+        stores = elements * len(self.anchor.writes) * (1 if self.in_rows else SECTOR / 8 / self.target.warp)
         waits = gpu.dram_latency + (BARRIERS if shared else 0.0)
-        waits += items * COMBINE_CYCLES + (SHARED_CYCLES if shared else 0.0)
+        waits += items * COMBINE_CYCLES + (WARP_READ if shared else 0.0)
         resident = min(gpu.blocks, gpu.threads // threads) * gpu.units
         return LAUNCH_S + overlapped(
             self.anchor.moved / (DRAM_SHARE * gpu.dram * busy),

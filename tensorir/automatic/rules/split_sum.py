@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from tensorir.automatic.counts import ISSUE
-from tensorir.automatic.facts import Graph, Nest, vector_lanes, widest_bits
-from tensorir.automatic.levels import SUM_CYCLES
+from tensorir.automatic.facts import Graph, Nest, vector_lanes
+from tensorir.automatic.levels import SUM_CYCLES, levels_of
 from tensorir.automatic.part import Config, Part
 from tensorir.automatic.rules.row_chain import chain_of
 from tensorir.automatic.rules.rows_across import AcrossPart
@@ -49,20 +49,21 @@ def shared(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
 
     On GPUs also for more cells, with one block per cell, if the cells read little; on CPUs only with vectors.
     """
-    if target.kind == "gpu" and anchor.cells > CELLS["gpu"]:
+    threaded = levels_of(target).threaded
+    if threaded and anchor.cells > CELLS["gpu"]:
         read = sum(DTYPES[x.dtype].bits // 8 for x in anchor.loads if x.buffer in anchor.reads)
         most = int(TERM_S * CACHE_RATIO * BYTES_S["gpu"] / max(1, read))
         yield from _split(graph, anchor, target, again=True, cells=most, terms=LONG_SUM)
     else:
         parts = _split(graph, anchor, target, again=True)
-        yield from (p for p in parts if target.kind == "gpu" or next(p.legal())["lanes"] > 1)
+        yield from (p for p in parts if threaded or next(p.legal())["lanes"] > 1)
 
 
 def _pays(graph: Graph, anchor: Nest, target: Target) -> bool:
     """True on CPUs; on GPUs if the terms of a cell take a multiprocessor longer than a kernel launch, unless adjacent
     threads can take one row each (``AcrossPart.suits``).
     """
-    if target.kind == "cpu":
+    if not levels_of(target).threaded:
         return True
     terms = anchor.size(anchor.reduced) * sum(DTYPES[b.dtype].bits // 8 for b in anchor.reads)
     chain = chain_of(graph, anchor) if anchor.kind == "reduce" else None
@@ -99,22 +100,22 @@ class SplitPart(Part):
         return self.anchor.size(self.anchor.reduced)
 
     def knobs(self) -> Mapping[str, Sequence[object]]:
-        if self.target.kind == "gpu" and self.anchor.cells > CELLS["gpu"]:
+        if self.levels.threaded and self.anchor.cells > CELLS["gpu"]:
             return {"parts": [1], "threads": [n for n in (256, 128, 64) if n <= self.terms]}
-        if self.target.kind == "gpu":
-            parts = [n for n in (128, 64, 256, 32, 16, 512) if n * 1024 <= self.terms] or [4]
+        wanted = (128, 64, 256, 32, 16, 512) if self.levels.threaded else (16, 8, 32, 64, 4)
+        parts = [n for n in wanted if n * 1024 <= self.terms] or [4]
+        if self.levels.threaded:
             return {"parts": parts, "threads": [256, 128]}
-        widest = min(16, vector_lanes(self.target, widest_bits([self.anchor])))
-        parts = [n for n in (16, 8, 32, 64, 4) if n * 1024 <= self.terms] or [4]
+        widest = min(16, vector_lanes(self.target, self.bits))
         return {"parts": parts, "lanes": [widest, widest // 2, 1], "vectors": [4, 2, 8, 1]}
 
     def where(self) -> Mapping[str, Predicate]:
-        if self.target.kind == "gpu" or len(self.anchor.reduced) == 1:
+        if self.levels.threaded or len(self.anchor.reduced) == 1:
             return {}
         return {"whole": lambda c: self.terms % (c["parts"] * c["lanes"] * c["vectors"]) == 0 or c["lanes"] == 1}
 
     def expected(self) -> Callable[[Config], float] | None:
-        return self._on_cores if self.target.kind == "cpu" else self._on_multiprocessors
+        return self._on_multiprocessors if self.levels.threaded else self._on_cores
 
     def _on_cores(self, c: Config) -> float:
         """Modelled seconds on a CPU: dependent additions to ``vectors`` accumulators, and a second kernel."""
@@ -131,38 +132,19 @@ class SplitPart(Part):
         )
 
     def schedule(self, s: BaseSchedule, config: Config) -> None:
-        anchor = self.anchor
-        own = [anchor.loops[it.var] for it in anchor.spatial]
-        s.reorder(*own, *(anchor.loops[it.var] for it in anchor.reduced))
-        term = joint(s, [anchor.loops[it.var] for it in anchor.reduced])
+        name, own = self.anchor.name, [self.anchor.loops[it.var] for it in self.anchor.spatial]
+        terms = [self.anchor.loops[it.var] for it in self.anchor.reduced]
+        s.reorder(*own, *terms)
         if config["parts"] == 1:
-            self._in_block(s, own, term, config["threads"])
+            self._in_lanes(s, name, [joint(s, terms)], config)
             return
-        part, term = s.split(term, [config["parts"], None])
-        if self.target.kind == "gpu":
-            self._on_gpu(s, part, term, len(own), config["threads"])
-        else:
-            self._on_cpu(s, part, term, config)
+        partial = str(s.rfactor(name, s.split(joint(s, terms), [config["parts"], None])[0]).name)
+        self._in_lanes(s, partial, s.loops(partial)[-1:], config)
+        if self.levels.threaded:
+            add_parts(s, name, len(own))
 
-    def _on_gpu(self, s: BaseSchedule, part: str, term: str, spatial: int, threads: int) -> None:
-        partial = s.rfactor(self.anchor.name, part).name
-        *cells, term = [str(x) for x in s.loops(partial)]
-        self._in_block(s, cells, term, threads)
-        add_parts(s, self.anchor.name, spatial)
-
-    @staticmethod
-    def _in_block(s: BaseSchedule, cells: Sequence[str], term: str, threads: int) -> None:
-        """Bind each cell to a block, whose threads share its terms."""
-        s.share_out(*cells)
-        each, thread = s.split(term, [None, threads])
-        s.reorder(thread, each).reduce_across(thread, "thread.x")
-
-    def _on_cpu(self, s: BaseSchedule, part: str, term: str, c: Config) -> None:
-        """Split the terms into parts over blocks, each with vector accumulators."""
-        name, lanes, vectors = self.anchor.name, c["lanes"], c["vectors"]
-        split = s.rfactor(name, part).name
-        *cells, term = [str(x) for x in s.loops(split)]
-        if lanes > 1:
-            s.reduce_in_lanes(split, term, lanes, vectors=vectors)
-            cells = [str(x) for x in s.loops(split)[:-1]]
-        s.share_out(*cells)
+    def _in_lanes(self, s: BaseSchedule, stage: str, terms: Sequence[str], c: Config) -> None:
+        """Assign each cell of a stage to a block, and its terms to the lanes of the block."""
+        cells = len(s.loops(stage)) - 1
+        self.levels.reduce(s, stage, terms, c)
+        s.share_out(*s.loops(stage)[:cells])

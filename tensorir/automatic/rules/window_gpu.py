@@ -14,7 +14,7 @@ from functools import cached_property
 from tensorir.arith.access import Group
 from tensorir.automatic.facts import Graph, Nest
 from tensorir.automatic.part import Config, Part
-from tensorir.automatic.rules.banks import WARP, least, passes
+from tensorir.automatic.rules.banks import least, passes
 from tensorir.automatic.rules.packed import pack, packable
 from tensorir.automatic.rules.products import summed
 from tensorir.automatic.rules.register_counts import Reads, reduced
@@ -24,6 +24,7 @@ from tensorir.automatic.rules.stream import windows
 from tensorir.gpu_devices import Gpu, usual_gpu
 from tensorir.ir.dims import most
 from tensorir.ir.dtypes import DTYPES
+from tensorir.ir.layout import LANES_OF_WARP
 from tensorir.schedule.schedule import BaseSchedule
 from tensorir.target import Target
 from tensorir.tune.gpu_model import (
@@ -51,8 +52,6 @@ TILED = 3
 """Number of inner axes that are tiled."""
 NEAR_FACTOR = 1.15
 """Factor on the least modelled time within which the model cannot rank tiles (docs/cuda-evidence.md)."""
-AHEAD = 8
-"""Loads that a thread waits for together."""
 PACKED = 128
 """Elements of an operand packed per block."""
 
@@ -215,7 +214,7 @@ class WindowPart(Part):
         """
         blocks = self._blocks(c)
         instructions, taken = self._of_warp(c)
-        warps = blocks * -(-self._threads(c) // WARP)
+        warps = blocks * -(-self._threads(c) // LANES_OF_WARP)
         units = min(gpu.units, blocks)
         clock = gpu.clock * units
         bound = overlapped(
@@ -236,7 +235,7 @@ class WindowPart(Part):
         threads, own = self._threads(c), self._read(self.group, self._own(c))
         loads = self._read(self.group, self._tile(c)) / threads if self.shared else own
         wide = (self._copied(c) or 1) if self.shared else self._lanes(c) // self.size
-        return blocks * threads * min(AHEAD * wide, loads) * self.size
+        return blocks * threads * min(gpu.loads * wide, loads) * self.size
 
     def _of_warp(self, c: Config) -> tuple[float, float]:
         """(instructions, shared-memory wavefronts) of a warp."""
@@ -244,7 +243,7 @@ class WindowPart(Part):
         lanes, others = self._lanes(c), len(self.reads.groups) - 1 - len(filters)
         loads = self._read(self.group, own) * self.size / lanes
         asked = math.prod(own) * terms * (self.total.operations + others) + loads + terms * len(filters)
-        asked += LOOP_INSTRUCTIONS * WARP / max(1, 16 // self.size)
+        asked += LOOP_INSTRUCTIONS * LANES_OF_WARP / max(1, 16 // self.size)
         if not self.shared:
             return asked, 0.0
         at_once = self._copied(c) or 1
