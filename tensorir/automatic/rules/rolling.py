@@ -240,19 +240,31 @@ class RollingPart(Part):
         lead, columns = sums.axes[:rows], sums.axes[rows:-1]
         piece, key = s.split(sums.axes[-1], [None, config["keys"]])
         s.reorder(*lead, piece, key, *columns)
-        s.rolling(self.largest.name, into=(self.total.name, sums.name), at=piece)
-        for nest in self.scores:
-            s.compute_at(nest.name, piece)
-        self._ends(s, lead[-1])
+        self._rolled(s, lead[-1], piece)
         if rows > 1:
             s.bind(joint(s, lead[:-1]), "block.y")
         self.levels.share_out(s, lead[-1:], self._each)
         skip_masked(s, piece)
 
-    def _ends(self, s: BaseSchedule, block: str) -> None:
-        """Compute the results in ``block``, after the last tile of keys."""
+    def _rolled(self, s: BaseSchedule, block: str, piece: str, inlined: Sequence[Nest] = ()) -> None:
+        """Apply ``rolling`` to maximum and sums at loop ``piece`` over tiles of keys, compute the scores there, and the
+        results in ``block`` after the last tile; ``inlined``: scores that are computed where they are read.
+        """
+        s.rolling(self.largest.name, into=(self.total.name, self.sums.name), at=piece)
+        for n in self.scores:
+            if n in inlined:
+                s.compute_inline(n.name)
+            else:
+                s.compute_at(n.name, piece)
         for n in (self.anchor, *self.alongside):
             s.reverse_compute_at(n.name, block)
+
+    @staticmethod
+    def _share_out(s: BaseSchedule, heads: Sequence[str], block: str) -> None:
+        """Bind blocks of queries, and heads, to the grid."""
+        s.bind(block, "block.x")
+        if heads:
+            s.share_out(*heads, to="block.y")
 
 
 def own_loops(s: BaseSchedule, stage: str) -> list[str]:

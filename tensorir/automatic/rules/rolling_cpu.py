@@ -103,15 +103,10 @@ class TiledRollingPart(RollingPart):
         block, query = s.split(query, [None, queries])
         piece, key = s.split(key, [None, keys])
         s.reorder(*heads, block, piece, query, column, key)
-        s.rolling(self.largest.name, into=(self.total.name, sums.name), at=piece)
-        for nest in self.scores:
-            s.compute_at(nest.name, piece)
-        self._ends(s, block)
+        self._rolled(s, block, piece)
         self._cut(s, block, self.count, queries)
         self._cut(s, piece, self.length, keys)
-        s.bind(block, "block.x")
-        if heads:
-            s.share_out(*heads, to="block.y")
+        self._share_out(s, heads, block)
         self._across(s, block)
         with s.because("rolling: both products in tiles of vectors that stay in registers"):
             for scores in self.products:

@@ -124,7 +124,8 @@ class FewQueriesPart(WarpRollingPart):
         columns, tx, lane = s.split(column, [None, wide, self._vector])
         s.reorder(*heads, block, piece, ty, tx, j, columns, i, lane)
         s.bind(ty, "thread.y").bind(tx, "thread.x")
-        self._rolled(s, heads, block, piece)
+        self._rolled(s, block, piece, inlined=self.maps)
+        self._share_out(s, heads, block)
         self._results(s, wide, high)
         self._kept(s, "register")
         with s.because(f"rolling: threads multiply scores of {keys} keys, then sums of their columns"):

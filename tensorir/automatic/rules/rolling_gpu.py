@@ -201,7 +201,8 @@ class WarpRollingPart(RollingPart):
         piece, step, j = s.split(key, [None, keys // 16, 16])
         columns, column = s.split(column, [None, 8])
         s.reorder(*heads, block, piece, warp, step, columns, i, column, j).bind(warp, "warp.y")
-        self._rolled(s, heads, block, piece)
+        self._rolled(s, block, piece, inlined=self.maps)
+        self._share_out(s, heads, block)
         s.bind(s.split(own_loops(s, self.anchor.name)[self.rows - 1], [None, QUERIES])[0], "warp.y")
         self._kept(s, "warp")
         with s.because(f"rolling: a warp multiplies the scores of its {QUERIES} queries, rows of one instruction"):
@@ -214,20 +215,6 @@ class WarpRollingPart(RollingPart):
         self._queries(s)
         self._leave(s, block)
         self._pieces(s, piece, config)
-
-    def _rolled(self, s: BaseSchedule, heads: Sequence[str], block: str, piece: str) -> None:
-        """Apply ``rolling`` to maximum and sums at loop ``piece``, compute the scores there, bind blocks to the
-        grid.
-        """
-        s.rolling(self.largest.name, into=(self.total.name, self.sums.name), at=piece)
-        for nest in self.maps:
-            s.compute_inline(nest.name)
-        for nest in self.products:
-            s.compute_at(nest.name, piece)
-        self._ends(s, block)
-        s.bind(block, "block.x")
-        if heads:
-            s.share_out(*heads, to="block.y")
 
     def _pieces(self, s: BaseSchedule, piece: str, config: Config) -> None:
         """Skip tiles of keys excluded by a mask, or pipeline their copies."""

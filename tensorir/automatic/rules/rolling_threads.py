@@ -108,7 +108,8 @@ class ThreadRollingPart(WarpRollingPart):
         columns, tx, column = s.split(column, [None, TILE, VECTOR])
         s.reorder(*heads, block, piece, ty, tx, step, j, columns, i, column)
         s.bind(ty, "thread.y").bind(tx, "thread.x")
-        self._rolled(s, heads, block, piece)
+        self._rolled(s, block, piece, inlined=self.maps)
+        self._share_out(s, heads, block)
         self._results(s)
         self._kept(s, "register")
         with s.because(f"rolling: a thread multiplies the scores of {TILE} queries and {keys // TILE} keys"):
