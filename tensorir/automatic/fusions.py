@@ -528,7 +528,6 @@ class PairPart(Part):
         reason = f"{pair.first} and {pair.second} in one kernel"
         super().__init__(graph, graph.nests[pair.second], target, pair.names, reason)
         self.pair, self.first = pair, graph.nests[pair.first]
-        self.cpu = target.kind == "cpu"
 
     def _lanes(self, *nests: Nest) -> int:
         """Lanes of a vector of the widest element type that ``nests`` read or write; at most 16."""
@@ -542,7 +541,7 @@ class PairPart(Part):
         anew.
         """
         graph = Apart(s.program)
-        chain = chain_of(graph, graph.nests[n.name]) if self.cpu and n.constant else None
+        chain = chain_of(graph, graph.nests[n.name]) if not self.levels.threaded and n.constant else None
         if chain is None or not chain.rows or not AlongPart.suits(chain, self.target):
             return False
         part = AlongPart(graph, self.target, chain)
@@ -553,20 +552,20 @@ class PairPart(Part):
         """Rows per block, if there are ``rows`` rows in all: on a CPU a divisor of them if one is near the limit, on a
         GPU at most as many as threads.
         """
-        if not self.cpu:
+        if self.levels.threaded:
             return min(THREADS, rows)
         terms = max(n.size(n.stage.iters) for n in (self.first, self.anchor)) // max(1, rows)
         return _divisor(rows, min(CELLS // max(1, terms), rows // BLOCKS))
 
     def _shared_out(self, s: BaseSchedule, cells: Sequence[str], rows: int) -> tuple[str, ...]:
-        return s.share_out(*cells, each=rows, within=None if self.cpu else "thread.x")
+        return s.share_out(*cells, each=rows, within="thread.x" if self.levels.threaded else None)
 
     def _vectors(self, s: BaseSchedule, n: Nest, loop: str) -> None:
         """Vectorize loop ``loop`` of cells on a CPU, with reduction loops outside of the vector; no step on a GPU or if
         it has fewer iterations than lanes.
         """
         lanes, extent = self._lanes(n), most(s.index.loops[loop].extent)
-        if self.cpu and extent >= lanes:
+        if not self.levels.threaded and extent >= lanes:
             shifts = n.kind == "map" and n.constant  # the last vector begins earlier: some cells are made again
             s.register_tile(loop, sizes=[lanes], lanes=lanes, tail="shift" if shifts and extent % lanes else "guard")
 
@@ -598,9 +597,9 @@ class NearPart(PairPart):
         rows = self._reduced(s, b)
         if rows:
             cells = [str(x) for x in s.loops(b.name)[: len(cells)]]
-        high = self._rows(b.size(lead)) if lead or not self.cpu else self._high()
+        high = self._rows(b.size(lead)) if lead or self.levels.threaded else self._high()
         block, row = self._shared_out(s, cells[: len(lead) or 1], high)
-        at = row if lead or not self.cpu else block
+        at = row if lead or self.levels.threaded else block
         own = self._reduced(s, a, at)
         if not own:
             s.compute_at(a.name, at)
@@ -659,9 +658,9 @@ class TogetherPart(PairPart):
 
     def _flat(self, s: BaseSchedule, cells: Sequence[str]) -> None:
         """Distribute the cells of one loop over blocks, then vectors on a CPU or threads on a GPU."""
-        lanes = self._lanes(self.first, self.anchor) if self.cpu else 1
+        lanes = self._lanes(self.first, self.anchor) if not self.levels.threaded else 1
         _, cell = self._shared_out(s, cells, lanes * (self._rows(self.first.cells) // lanes or 1))
-        if self.cpu:
+        if not self.levels.threaded:
             s.register_tile(cell, sizes=[lanes], lanes=lanes)
 
     def _nested(self, s: BaseSchedule, n: Nest, cells: Sequence[str], count: int) -> None:

@@ -11,7 +11,7 @@ from tensorir.automatic.levels import choices, levels_of
 from tensorir.target import Target
 
 CORES, THREADS = "c -registers=32 -vector_bytes=64 -units=4", "cuda -arch=sm_80"
-PATTERNS = ("stream", "open_grid", "rows", "rows_part", "rows_along", "rows_across", "rows_split", "rolling", "scan")
+MODULES = "stream open_grid scatter split_sum rows rows_part rows_along rows_across rows_split rolling scan".split()
 """Modules of rules that schedule cores and threads alike."""
 
 
@@ -40,7 +40,7 @@ def test_parts_are_offered_where_blocks_leave_cores_idle():
     assert levels.parts(4, 99) == [] and levels.parts(1, 99) == [1, 2, 4, 8] and levels.parts(1, 3) == [1, 2]
 
 
-@pytest.mark.parametrize("name", PATTERNS)
+@pytest.mark.parametrize("name", MODULES)
 def test_rules_for_all_devices_ask_levels_instead_of_the_kind_of_device(name):
     text = Path(rules.__file__).with_name(f"{name}.py").read_text(encoding="utf-8")
     assert not re.search(r"\.kind (==|!=) \"(cpu|gpu)\"", text)

@@ -29,7 +29,7 @@ RUN = 1024
 TERM_S = 1e-9
 """Seconds per term, or per vector of terms."""
 PARTS = 32
-"""Private copies per block on a GPU, one per thread."""
+"""Private copies per block of threads, one each."""
 
 
 def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
@@ -42,7 +42,7 @@ def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
         yield from _alone(graph, anchor, target)
     place = find(anchor.stage.body, Update)[0].index
     columns = next((it for it in anchor.spatial if place and place[-1] is it.var), None)
-    if target.kind == "cpu" and columns:
+    if columns and not levels_of(target).threaded:
         yield ColumnsPart(graph, anchor, target, columns)
 
 
@@ -70,12 +70,12 @@ class PrivatePart(Part):
 
     def knobs(self) -> Mapping[str, Sequence[object]]:
         most = self.anchor.size(self.anchor.stage.iters) // (TERMS * self.cells)
-        wanted = (8, 4, 2, 16, 32) if self.target.kind == "cpu" else (256, 128, 64, 512, 1024, 32, 16, 8, 4, 2)
+        wanted = (256, 128, 64, 512, 1024, 32, 16, 8, 4, 2) if self.levels.threaded else (8, 4, 2, 16, 32)
         return {"parts": [n for n in wanted if n <= most] or [2]}
 
     def expected(self) -> Callable[[Config], float] | None:
         copy = bytes_of(self.anchor.writes[0])
-        at_once = 8 if self.target.kind == "cpu" else 256
+        at_once = 256 if self.levels.threaded else 8
         terms = TERM_S * self.anchor.size(self.anchor.stage.iters)
         return lambda c: terms / min(c["parts"], at_once) + 3 * c["parts"] * copy / BYTES_S[self.target.kind]
 
@@ -83,10 +83,7 @@ class PrivatePart(Part):
         name = self.anchor.name
         s.redeclare("private_scatter", parts=config["parts"])
         block = f"{name}_part.part"
-        if self.target.kind == "gpu":
-            block, thread = s.split(block, [None, min(PARTS, config["parts"])])
-            s.bind(thread, "thread.x")
-        s.bind(block, "block.x")
+        self.levels.share_out(s, [block], min(PARTS, config["parts"]) if self.levels.threaded else None)
         self._shared_out(s, f"{name}_part.init")
         joined = name if f"{name}_joined" not in s.index.stages else f"{name}_joined"
         self._shared_out(s, joined, f"{joined}.part")
@@ -94,16 +91,14 @@ class PrivatePart(Part):
             self._shared_out(s, name)
 
     def _shared_out(self, s: BaseSchedule, stage: str, part: str = "") -> None:
-        """Distribute the cells of a stage: vectors on a CPU, threads on a GPU; ``part``: its reduction loop over
-        copies.
-        """
+        """Distribute the cells of a stage to lanes; ``part``: its reduction loop over copies."""
         loops = [str(x) for x in s.loops(stage) if str(x) != part]
         if not loops:  # one cell, which is a number
             return
-        if self.target.kind == "gpu":
+        if self.levels.threaded:
             if part:
                 s.reorder(*loops, part)
-            s.share_out(*loops, each=THREADS, within="thread.x")
+            self.levels.share_out(s, loops, THREADS)
             return
         *rows, last = loops
         block, lane = s.split(last, [None, 16])
@@ -151,7 +146,7 @@ class ColumnsPart(Part):
 
         def seconds(c: Config) -> float:
             blocks = rows * -(-self.width // int(c["block"]))
-            return levels_of(self.target).seconds(cycles / int(c["lanes"]), self.anchor.moved, blocks)
+            return self.levels.seconds(cycles / int(c["lanes"]), self.anchor.moved, blocks)
 
         return seconds
 
