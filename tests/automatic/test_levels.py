@@ -11,7 +11,8 @@ from tensorir.automatic.levels import choices, levels_of
 from tensorir.target import Target
 
 CORES, THREADS = "c -registers=32 -vector_bytes=64 -units=4", "cuda -arch=sm_80"
-MODULES = "stream open_grid scatter split_sum rows rows_part rows_along rows_across rows_split rolling scan".split()
+ROWS = ("rows", "rows_part", "rows_along", "rows_across", "rows_split")
+MODULES = (*ROWS, "stream", "open_grid", "scatter", "split_sum", "rolling", "scan")
 """Modules of rules that schedule cores and threads alike."""
 
 

@@ -29,7 +29,7 @@ TERMS = 8
 """Terms combined per step of a vector."""
 PIECE = 128
 """Least terms of a cell per block of threads, when terms are split."""
-COMBINED = 4
+COMBINE_STEPS = 4
 """Steps of a thread to combine the partial result of another one."""
 
 
@@ -128,7 +128,7 @@ class AcrossPart(RowsPart):
             return taken + (JOIN_S if pieces > 1 else 0.0)
         waste = -(-self.width // columns) * columns / self.width
         steps = sum(-(-self.chain.length(n) // (share * pieces)) * n.operations for n in self.nests)
-        cycles = blocks * (steps + COMBINED * share) * self.levels.machine.turn
+        cycles = blocks * (steps + COMBINE_STEPS * share) * self.levels.machine.turn
         taken = self.levels.seconds(cycles, (moved + 2 * partial * self.splits) * waste, blocks, columns * share)
         return taken + (self.split_s(pieces) if not self.splits else LAUNCH_S if pieces > 1 else 0.0)
 
