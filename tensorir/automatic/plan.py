@@ -6,7 +6,7 @@ import functools
 import itertools
 import math
 import re
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from operator import is_
 from typing import Any
@@ -16,7 +16,7 @@ from tensorir.automatic.facts import NO_WISHES, Graph, Nest, Wishes
 from tensorir.automatic.part import Config, Part
 from tensorir.automatic.rules import RULES, RULES_BEFORE_INLINING, Rule
 from tensorir.automatic.rules.inline import inlined
-from tensorir.automatic.rules.tables import tabulated
+from tensorir.automatic.rules.redeclared import Redeclared, redeclared
 from tensorir.engines.problems import PRECISIONS
 from tensorir.errors import CompileError, Problem, ScheduleError, TensorIRError, refuse
 from tensorir.errors.habits import answers
@@ -28,8 +28,8 @@ from tensorir.ir.node import Node
 from tensorir.ir.once import nests
 from tensorir.ir.shared import children_first
 from tensorir.ir.structure import alpha_key
-from tensorir.ir.tree import Buffer, Const, Expr, Kind, Loop, Program, Scope, Stmt
-from tensorir.ir.visit import reads, sequence, swap_buffers, writes
+from tensorir.ir.tree import Buffer, Const, Expr, Kind, Loop, Program, Scope, Stage, Stmt
+from tensorir.ir.visit import find, reads, sequence, swap_buffers, writes
 from tensorir.lower.lowered import lowered
 from tensorir.lower.pipeline import lower
 from tensorir.lower.resolve_scopes import resolve_scopes
@@ -79,7 +79,7 @@ class Plan:
     main:    the most important part: its knobs keep their plain names
     constants: inputs that never change: stages that depend on them alone run once for all launches
     refused: parts that rules offered but whose start failed, with the errors
-    tables:  stages computed through tables
+    redeclared: stages that other algorithms compute
     begun:   schedule by the default configuration if the planner already made it
     after_inlining: the planner's schedule with the stages ``inlined``, where every start goes on
     """
@@ -89,7 +89,7 @@ class Plan:
     main: Part
     constants: tuple[str, ...] = ()
     refused: tuple[Refusal, ...] = field(default=(), compare=False)
-    tables: tuple[str, ...] = ()
+    redeclared: tuple[Redeclared, ...] = ()
     begun: BaseSchedule | None = field(default=None, repr=False, compare=False)
     after_inlining: BaseSchedule | None = field(default=None, repr=False, compare=False)
 
@@ -115,7 +115,7 @@ class Plan:
         return self._scheduled(s, config, None)
 
     def _scheduled(self, s: BaseSchedule, config: Config, after_inlining: BaseSchedule | None) -> BaseSchedule:
-        _tabulate(s, self.tables)
+        _redeclare(s, self.redeclared)
         for part in self.parts:
             part.declared(s, self._own(part, config))
         if after_inlining is None or s.trace:
@@ -220,11 +220,9 @@ class _Named(dict[str, Any]):
         return self.config[self.called(knob)]
 
 
-def _tabulate(s: BaseSchedule, stages: Sequence[str]) -> None:
-    """Put what depends on few axes of ``stages`` into tables."""
-    for name in stages:
-        with s.because("tables: what depends on few axes alone is computed once for each of their values"):
-            s.redeclare("tables", of=name)
+def _redeclare(s: BaseSchedule, stages: Sequence[Redeclared]) -> None:
+    for stage in stages:
+        stage.apply(s)
 
 
 def _inline(s: BaseSchedule, stages: Sequence[tuple[str, str]]) -> None:
@@ -256,7 +254,7 @@ class _Planner:
         self.outputs, self.target, self.wishes = outputs, target, wishes
         self.prefix = f"{target.kind}_"
         self.refused, self.proved = list[Refusal](), set[Hashable]()
-        self.tables = tabulated(outputs, target)
+        self.redeclared = redeclared(outputs, target)
         self._round = functools.cache(self._begun)
 
     def plans(self) -> Iterator[Plan]:
@@ -295,7 +293,7 @@ class _Planner:
     def _begun(self, whole: Sequence[Rule]) -> _Round | None:
         """The round whose first parts come from the rules ``whole``; None if these claim nothing."""
         plain = BaseSchedule(self.outputs, self.target)
-        _tabulate(plain, self.tables)
+        _redeclare(plain, self.redeclared)
         s = plain.fork()
         claims = _Claims(plain, plain, (), Graph(s.program, self.wishes), self.refused, self.proved)
         first = claims.claimed(whole, ())
@@ -304,7 +302,7 @@ class _Planner:
         kept = frozenset().union(*(p.names for p in first))
         done = tuple(inlined(s, kept))
         claims = _Claims(plain, s, done, Graph(s.program, self.wishes), self.refused, self.proved)
-        return _Round(claims, first, self.tables)
+        return _Round(claims, first, self.redeclared)
 
 
 @dataclass(frozen=True)
@@ -313,7 +311,7 @@ class _Round:
 
     claims: _Claims
     first: tuple[Part, ...]
-    tables: tuple[str, ...] = ()
+    redeclared: tuple[Redeclared, ...] = ()
 
     @functools.cached_property
     def parts(self) -> tuple[Part, ...]:
@@ -364,7 +362,7 @@ class _Round:
         claims = self.claims
         begun = claims.begun_by.get(main) if len(parts) == 1 else None
         constants, refused = claims.graph.wishes.constants, tuple(claims.refused)
-        return Plan(claims.inlined, parts, main, constants, refused, self.tables, begun, claims.begun)
+        return Plan(claims.inlined, parts, main, constants, refused, self.redeclared, begun, claims.begun)
 
 
 def _most_work(parts: Sequence[Part]) -> Part:
@@ -486,12 +484,10 @@ class _Claims:
             self.counted[key] = counts_of(self._own(part, s), s.target)
         return self.counted[key]
 
-    @staticmethod
-    def _own(part: Part, s: BaseSchedule) -> Program:
-        """The kernels of a part's start, made in ``s``."""
-        before = s.program
+    def _own(self, part: Part, s: BaseSchedule) -> Program:
+        """The kernels of a part's start, made in ``s``; those of other parts read its results from other arrays."""
         part.steps(s, part.space.default)
-        return s.program if part.alone else _changed(before, s.program, s.target)
+        return s.program if part.alone else _without(s.program, self.graph.nests.keys() - part.names, s.target)
 
     def _key(self, part: Part) -> Hashable:
         """Hashable key equal for parts that succeed or fail alike: stages without names, roles of their arrays, default
@@ -553,18 +549,16 @@ class _Claims:
         return s
 
 
-def _changed(before: Program, after: Program, target: Target) -> Program:
-    """Program with only the kernels of ``after`` that ``before`` does not have; arrays shared with other kernels are
-    global.
-    """
-    kept = {id(n) for n in nests(before)}
-    new = sequence([n for n in nests(after) if id(n) not in kept])
-    others = {b for n in nests(after) if id(n) in kept for b in touched_by(n)}
-    shared = [b for b in touched_by(new) if b in others and b not in after.params]
+def _without(program: Program, stages: Set[str], target: Target) -> Program:
+    """Program without the kernels whose stages are all among ``stages``; arrays shared with them are global."""
+    every = {n: {s.name for s in find(n, Stage)} for n in nests(program)}
+    others = {b for n, names in every.items() if names <= stages for b in touched_by(n)}
+    new = sequence([n for n, names in every.items() if not names <= stages])
+    shared = [b for b in touched_by(new) if b in others and b not in program.params]
     if any(b.scope not in (Scope.AUTO, Scope.GLOBAL, Scope.CONSTANT) for b in shared):
-        return resolve_scopes(after, target)  # which refuses it
+        return resolve_scopes(program, target)  # which refuses it
     here = {b: b.replace(scope=Scope.GLOBAL) for b in shared if b.scope is Scope.AUTO}
-    return resolve_scopes(after.replace(body=swap_buffers(new, here)), target)
+    return resolve_scopes(program.replace(body=swap_buffers(new, here)), target)
 
 
 @answers(ScheduleError)

@@ -79,6 +79,9 @@ class ProductView:
         kept = ", ".join((*of.outer, "i", "j"))
         if (spatial, self.terms) != (["i", "j"], ("k",)) or self.rows != ("i",):  # else it is walked so as it stands
             view = f"{', '.join(spatial)} | {', '.join(self.terms)} -> {self._view(spatial)}, k = {joined(self.terms)}"
+            made = {b.name for b in s.program.outputs}
+            if not epilogue and not {of.stage, f"{of.stage}.out"} & (made | s.index.stages.keys() - {of.stage}):
+                s.stage_out(of.stage, at="root", scope="register")  # readers find results in the declared order
             s.reindex(of.stage, view, writes=kept)
         out = epilogue or f"{of.stage}.out"
         if out not in s.index.stages:

@@ -1,0 +1,84 @@
+"""Algorithms that replace declared ones before a plan is made: tables (``algorithms/tables.py``) and phases
+(``algorithms/phases.py``), where they save more than their kernels take.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tensorir.algorithms.phases import Spread, spread_of
+from tensorir.algorithms.tables import entries_of
+from tensorir.automatic.counts import ISSUE
+from tensorir.automatic.facts import vector_lanes
+from tensorir.expr.program import computes_of, dims_of
+from tensorir.expr.tensor import Compute, Tensor
+from tensorir.ir.dtypes import DTYPES
+from tensorir.machine import machine_of
+from tensorir.schedule.schedule import BaseSchedule
+from tensorir.target import Target
+
+GAIN = 4.0
+"""Least ratio of the seconds that tables save to those of their kernels."""
+JOIN_CYCLES = 2.0
+"""Cycles to read an element from its phase and store it among those of others."""
+TENSOR_BITS = 16
+"""Widest elements that tensor cores multiply; gradients on them keep phases in one kernel (``conv_image.py``)."""
+
+
+@dataclass(frozen=True)
+class Redeclared:
+    """Stage ``of`` by another algorithm."""
+
+    algorithm: str
+    of: str
+    reason: str
+
+    def apply(self, s: BaseSchedule) -> None:
+        with s.because(f"{self.algorithm}: {self.reason}"):
+            s.redeclare(self.algorithm, of=self.of)
+
+
+def redeclared(outputs: Sequence[Tensor], target: Target) -> tuple[Redeclared, ...]:
+    """The stages of ``outputs`` that another algorithm computes; a name of several stages is none of them."""
+    if dims_of(outputs):
+        return ()
+    ops = computes_of(outputs)
+    names = [op.name for op in ops]
+    return tuple(r for op in ops if names.count(op.name) == 1 and (r := _by_another(op, target)) is not None)
+
+
+def _by_another(op: Compute, target: Target) -> Redeclared | None:
+    if (spread := spread_of(op)) is not None and worth_phases(spread, target):
+        return Redeclared("phases", op.name, f"{1 - spread.share:.0%} of the terms are zeros between elements")
+    if target.kind == "cpu" and worth_tables(op, target):
+        reason = "what depends on few axes alone is computed once for each of their values"
+        return Redeclared("tables", op.name, reason)
+    return None
+
+
+def worth_tables(op: Compute, target: Target) -> bool:
+    """True if tables of a stage save ``GAIN`` times the seconds of their kernels."""
+    entries, machine = entries_of(op).values(), machine_of(target)
+    saved = sum(e.operations * (e.reads - 1) * math.prod(e.extents) for e in entries)
+    seconds = saved / (_rate(op, target) * machine.cores)
+    return seconds > GAIN * len({tuple(map(id, e.axes)) for e in entries}) * (machine.launch_s + machine.wake_s)
+
+
+def worth_phases(spread: Spread, target: Target) -> bool:
+    """True if phases save more than their kernels take, and the one that joins them."""
+    op, machine = spread.op, machine_of(target)
+    if target.kind == "gpu" and max(DTYPES[t.dtype].bits for t in op.inputs) <= TENSOR_BITS:
+        return False
+    cells = math.prod(op.extents)
+    saved = cells * spread.terms * (1 - spread.share) / (_rate(op, target) * machine.cores)
+    joined = cells * JOIN_CYCLES / (machine.clock * machine.threads * machine.cores)
+    return bool(saved > joined + (spread.stages + 1) * max(machine.launch_s, machine.least_s))
+
+
+def _rate(op: Compute, target: Target) -> float:
+    """Operations of one core per second, in vectors."""
+    machine = machine_of(target)
+    lanes = vector_lanes(target, max(DTYPES[t.dtype].bits for t in op.outputs)) if target.kind == "cpu" else 1
+    return ISSUE * lanes * machine.clock * machine.threads
