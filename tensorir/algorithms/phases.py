@@ -52,7 +52,7 @@ def phases(outputs: tuple[Tensor, ...], of: str | None = None) -> tuple[Tensor, 
 
 
 @dataclass(frozen=True)
-class Side:
+class Remainder:
     """Terms of a sum are 0 unless ``(a*axis + b*term + c) % step == 0``; ``size``, ``taps``: extents of both axes."""
 
     axis: Var
@@ -87,12 +87,12 @@ class Side:
 
 
 @dataclass(frozen=True, eq=False)
-class Spread:
+class SpreadSum:
     """A sum ``op`` with the conditions ``sides`` on its terms; ``body``: the sum that reads what was spread."""
 
     op: Compute
     body: Reduce
-    sides: tuple[Side, ...]
+    sides: tuple[Remainder, ...]
 
     @property
     def terms(self) -> int:
@@ -246,7 +246,7 @@ def _computed(name: str, axes: tuple[Var, ...], extents: Sequence[int], body: Ex
     return made.outputs[0]
 
 
-def spread_of(op: Compute) -> Spread | None:
+def spread_of(op: Compute) -> SpreadSum | None:
     """The sum with conditions on remainders that ``op`` is; None if it is none, or has symbolic extents."""
     body = op.bodies[0]
     if len(op.bodies) != 1 or not isinstance(body, Reduce) or body.combiner.name != "sum" or body.part is not None:
@@ -256,12 +256,12 @@ def spread_of(op: Compute) -> Spread | None:
     near = {t.buffer: t.op for t in op.inputs if t.op is not None and _spreads(t.op)}
     whole = _Inlined(near)(body)
     assert isinstance(whole, Reduce)
-    sides = dict[Var, Side]()
+    sides = dict[Var, Remainder]()
     for e in _tests(whole.values[0]):
         side = _side(op, whole, e)
         if side is not None and side.step > 1 and all(side.term is not s.term for s in sides.values()):
             sides.setdefault(side.axis, side)
-    found = Spread(op, whole, tuple(sides.values()))
+    found = SpreadSum(op, whole, tuple(sides.values()))
     return found if sides and found.stages <= MOST_STAGES else None
 
 
@@ -291,7 +291,7 @@ def _tests(value: Expr) -> Iterator[tuple[Expr, int, int]]:
         yield from _tests(value.a)
 
 
-def _side(op: Compute, body: Reduce, test: tuple[Expr, int, int]) -> Side | None:
+def _side(op: Compute, body: Reduce, test: tuple[Expr, int, int]) -> Remainder | None:
     """The side that a condition on a remainder is about; None unless it names one axis of the results and one of the
     terms.
     """
@@ -304,7 +304,7 @@ def _side(op: Compute, body: Reduce, test: tuple[Expr, int, int]) -> Side | None
     (axis,), (term,) = axes, terms
     assert isinstance(axis, Var)
     assert isinstance(term, Var)
-    return Side(axis, term, extents[axis], int(term.extent or 0), form.terms[axis], form.terms[term],
+    return Remainder(axis, term, extents[axis], int(term.extent or 0), form.terms[axis], form.terms[term],
                 form.constant - rest, step)  # fmt: skip
 
 

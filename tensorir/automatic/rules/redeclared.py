@@ -8,7 +8,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tensorir.algorithms.phases import Spread, spread_of
+from tensorir.algorithms.phases import SpreadSum, spread_of
 from tensorir.algorithms.tables import entries_of
 from tensorir.automatic.counts import ISSUE
 from tensorir.automatic.facts import vector_lanes
@@ -66,7 +66,7 @@ def worth_tables(op: Compute, target: Target) -> bool:
     return seconds > GAIN * len({tuple(map(id, e.axes)) for e in entries}) * (machine.launch_s + machine.wake_s)
 
 
-def worth_phases(spread: Spread, target: Target) -> bool:
+def worth_phases(spread: SpreadSum, target: Target) -> bool:
     """True if phases save more than their kernels take, and the one that joins them."""
     op, machine = spread.op, machine_of(target)
     if target.kind == "gpu" and max(DTYPES[t.dtype].bits for t in op.inputs) <= TENSOR_BITS:
