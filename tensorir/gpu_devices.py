@@ -20,16 +20,28 @@ class Gpu:
     clock:            cycles a second, the boost clock of the data sheet or what is seen where power is no limit
     threads_rate:     float32 operations of its threads
     mma, wgmma:       operations of ``mma.sync`` and of ``wgmma`` by operands: "f16" (all 16-bit floats), "f8", "tf32",
-                      "s8"
+                      "s8";  other_rate: where it has none for them
     sustained:        share of ``clock`` that is left while the units that multiply operands of a kind are busy, 1
                       where none is given
     issue:            instructions of warps
     shared_rate:      bytes from and to shared memory;  l2_port: bytes between it and the L2 cache
-    lanes:            of warps that read shared memory
+    lanes:            of warps that read shared memory;  special: exponentials
     l2_rate, l2_bytes: bytes a cycle of the whole cache, and its size
-    dram:             bytes a second
+    dram:             bytes a second;  dram_share: share of them that copies of large arrays reach
+    l1_ratio:         rate of all L1 caches relative to ``dram``;  words: additional time of words read one by one
+    launch_s:         seconds of an empty kernel from start to end, first loads from cold memory included
     dram_latency:     cycles until a load that no cache has and that meets no other traffic is there
     loads:            that a thread waits for together
+    shared_latency:   of a load from shared memory;  mma_latency: between mma instructions with the same accumulators
+    start, end:       before a block's first load (launch, addresses, barriers, descriptors), and at its end (last
+                      products, staging in shared memory, exit), which overlap nothing
+    copy:             of a copy into shared memory beyond the load: addresses, the write, the barrier
+    step_wait:        idle ones per step of one worker's tensor cores: it waits for the tile, and its last products
+    barrier, arrive:  of a block's barrier, and more for each warp of the block;  barriers: before and after a copy
+    address:          per instruction of those in a warp that is alone
+    combine:          of a dependent combination of two elements
+    read_and_multiply: of a multiply-add with its loads, each after the last one
+    score:            of a score that a thread goes through, each after the last one
     registers, shared_bytes, threads, blocks: what a multiprocessor holds
     """
 
@@ -43,16 +55,40 @@ class Gpu:
     mma: Mapping[str, float] = field(default_factory=dict, hash=False)
     wgmma: Mapping[str, float] = field(default_factory=dict, hash=False)
     sustained: Mapping[str, float] = field(default_factory=dict, hash=False)
+    other_rate: float = 64.0
     issue: float = 4.0
     shared_rate: float = 128.0
     l2_port: float = 64.0
     l2_rate: float = 2048.0
+    dram_share: float = 0.92
+    l1_ratio: float = 8.0
+    words: float = 0.1
+    launch_s: float = 2.5e-6
     dram_latency: float = 600.0
     loads: int = 8
+    shared_latency: float = 30.0
+    mma_latency: float = 33.0
+    start: float = 500.0
+    end: float = 500.0
+    copy: float = 100.0
+    step_wait: float = 60.0
+    barrier: float = 22.0
+    barriers: float = 60.0
+    arrive: float = 2.1
+    address: float = 2.0
+    combine: float = 4.0
+    read_and_multiply: float = 10.0
+    score: float = 8.0
+    special: float = 16.0
     lanes: int = 32
     registers: int = 65536
     threads: int = 2048
     blocks: int = 32
+
+    @property
+    def copied(self) -> float:
+        """Bytes a second from and to memory that copies of large arrays reach."""
+        return self.dram_share * self.dram
 
 
 def _rates(f16: float, s8: float = 0.0, tf32: float = 0.0, f8: float = 0.0) -> dict[str, float]:
@@ -63,7 +99,8 @@ def _rates(f16: float, s8: float = 0.0, tf32: float = 0.0, f8: float = 0.0) -> d
 # Multiprocessors, clocks, rates, caches, DRAM: NVIDIA's white papers and data sheets (V100, Turing, A100, GA102, Ada,
 # H100). What a multiprocessor holds: CUDA programming guide, "Compute capabilities". Latencies, and rates of L2 caches
 # of which the papers say nothing, are near those of Jia et al., arXiv 1804.06826 and 1903.07486, and Luo et al.,
-# arXiv 2402.13499, rounded; for GeForce and RTX PRO cards and the RTX 4090 they are guesses from neighbours.
+# arXiv 2402.13499, rounded (mma_latency: 2402.13499; barriers near those of 2004.05371, V100; address: a scheduler has
+# 16 integer lanes, programming guide); for GeForce and RTX PRO cards and the RTX 4090 they are guesses from neighbours.
 # H100: 64 bytes a cycle and multiprocessor come from the L2 cache (DeepGEMM's heuristics); its further bound on all of
 # them, 8e6 / 1.3e3, is left out, for a product of Triton's in public_times.json moves more. mma.sync reaches 62-65 % of
 # wgmma (arXiv 2402.13499, 2501.12084). GeForce cards halve products that are added up in float32.

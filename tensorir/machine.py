@@ -4,13 +4,28 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from tensorir.gpu_devices import Gpu, usual_gpu
+from tensorir.prices import Prices
 from tensorir.target import Target
 
 PAGE = 4096
 """Bytes of a virtual memory page."""
+
+
+@dataclass(frozen=True)
+class Cache:
+    """A data cache of a core. ways: lines in a set;  cycles: additional latency after the level before"""
+
+    nbytes: int
+    ways: int
+    cycles: float
+
+    @property
+    def span(self) -> int:
+        """Bytes after which its sets repeat."""
+        return self.nbytes // self.ways
 
 
 @dataclass(frozen=True)
@@ -23,13 +38,14 @@ class Machine:
     turn:     cycles between operations of one thread;  barrier: cycles until threads of a block have combined results
     call_s:   seconds to launch a program of any number of kernels;  launch_s: for each kernel
     block_s:  seconds of a core to start a block;  wake_s: until other cores start, if any kernel has several blocks
-    least_s:  minimum seconds of a kernel
+    least_s:  minimum seconds of a kernel;  noise_s: seconds by which launches of one program differ
     levels:   (bytes, bytes per second) of one core for each cache from the innermost on, then memory: the first level
               that holds a core's share of all arrays of a program sets its bandwidth
     memory_s: bytes per second of memory that all cores share
-    sets:     per cache (lines in a set, bytes after which sets repeat, latency in cycles)
+    caches:   of one core, from the innermost on; () for GPUs;  line: bytes of a cache line
     miss:     latency of memory in cycles;  walk: cycles of a page-table walk, for elements in different pages
     apart:    cycles per element of a vector loaded from non-adjacent addresses
+    prices:   cycles of operations and of parts of kernels, those of a CPU core in both kinds
     """
 
     cores: int
@@ -45,10 +61,13 @@ class Machine:
     least_s: float
     levels: tuple[tuple[float, float], ...]
     memory_s: float
-    sets: tuple[tuple[int, int, float], ...]
+    caches: tuple[Cache, ...]
     miss: float
     walk: float
     apart: float
+    line: int = 64
+    noise_s: float = 3e-6
+    prices: Prices = field(default_factory=Prices)
 
     @property
     def one_kernel(self) -> float:
@@ -62,15 +81,19 @@ class Machine:
         Lines at multiples of large powers of two compete for the same sets of a cache.
         """
         walk = self.walk if pitch >= PAGE else 0.0
-        for ways, span, cycles in self.sets:
-            if lines * math.gcd(pitch, span) <= ways * span:
-                return cycles + (walk if cycles else 0.0)
+        for cache in self.caches:
+            if lines * math.gcd(pitch, cache.span) <= cache.nbytes:
+                return cache.cycles + (walk if cache.cycles else 0.0)
         return self.miss + walk
 
     def rate(self, nbytes: float) -> float:
         """Bandwidth of one core, in bytes per second, for repeated accesses of all cores to ``nbytes`` bytes."""
         size, rate = next(level for level in self.levels if nbytes <= level[0] * self.cores)
         return min(rate, self.memory_s / self.cores) if math.isinf(size) else rate
+
+    def moved_s(self, nbytes: float) -> float:
+        """Seconds in which all cores move ``nbytes`` bytes once."""
+        return nbytes / (self.rate(nbytes) * self.cores)
 
     def busy(self, blocks: int, threads: int) -> float:
         """Share, in (0, 1], of the cores that ``blocks`` of ``threads`` occupy, or of the threads that would keep these
@@ -83,17 +106,19 @@ class Machine:
         return blocks / (-(-blocks // self.cores) * self.cores)
 
 
-_CPU = Machine(
+CPU = Machine(
     cores=16, clock=3e9, threads=1.0, full=1, turn=1.0, barrier=0.0,
     call_s=1.2e-6, launch_s=0.8e-6, block_s=8e-8, wake_s=3.6e-6, least_s=7e-6,
     levels=((2e5, 65e9), (math.inf, 28.5e9)), memory_s=2e11,
-    sets=((8, 1 << 12, 0.0), (8, 1 << 17, 6.0)), miss=70.0, walk=4.0, apart=1.0,
+    caches=(Cache(32 << 10, 8, 0.0), Cache(1 << 20, 8, 6.0)), miss=70.0, walk=4.0, apart=1.0,
 )  # fmt: skip
-"""A server CPU with 64-byte vectors; times fitted to benchmarks/automatic/fusions.py on two of its cores."""
+"""A server CPU with 64-byte vectors, the one kind of core that was measured; times fitted to
+benchmarks/automatic/fusions.py on two of its cores.
+"""
 CORE_OPS = 2.5
 """Operations of a CPU core per cycle of its ``Machine.clock``: what ``Machine.threads`` counts in."""
-CACHE_SHARE, CACHE_RATE_SHARE, MEMORY_RATE_SHARE = 0.7, 0.55, 0.96
-"""Shares of a GPU's L2 cache, of the cache's rate and of the memory's rate on the data sheet that kernels have."""
+CACHE_SHARE, CACHE_RATE_SHARE = 0.7, 0.55
+"""Shares of a GPU's L2 cache and of its rate on the data sheet that kernels have."""
 
 
 @functools.lru_cache(maxsize=64)
@@ -102,9 +127,9 @@ def _machine_of_gpu(gpu: Gpu) -> Machine:
     cache = CACHE_SHARE * gpu.l2_bytes / gpu.units, CACHE_RATE_SHARE * gpu.l2_rate * gpu.clock / gpu.units
     return Machine(
         cores=gpu.units, clock=gpu.clock, threads=gpu.threads_rate / CORE_OPS, full=256, turn=2.0, barrier=40.0,
-        call_s=2e-6, launch_s=2e-6, block_s=0.0, wake_s=0.0, least_s=0.0,
-        levels=(cache, (math.inf, MEMORY_RATE_SHARE * gpu.dram / gpu.units)), memory_s=math.inf,
-        sets=(), miss=0.0, walk=0.0, apart=0.25,
+        call_s=2e-6, launch_s=gpu.launch_s, block_s=0.0, wake_s=0.0, least_s=0.0,
+        levels=(cache, (math.inf, gpu.copied / gpu.units)), memory_s=math.inf,
+        caches=(), miss=0.0, walk=0.0, apart=0.25,
     )  # fmt: skip
 
 
@@ -117,4 +142,4 @@ def machine_of(target: Target) -> Machine:
 
 @functools.lru_cache(maxsize=64)
 def _cpu(units: int) -> Machine:
-    return replace(_CPU, cores=units) if units else _CPU
+    return replace(CPU, cores=units) if units else CPU

@@ -7,7 +7,92 @@ rest, on two cores of a virtual server with vectors of 64 bytes; those of produc
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+
+
+def _functions() -> dict[str, float]:
+    return {"exp": 16.5, "exp2": 15.0, "log": 18.0, "log2": 18.0, "tanh": 27.0, "erf": 27.0, "sin": 16.5, "cos": 16.5,
+            "pow": 33.0, "sqrt": 10.0, "rsqrt": 10.0}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class OperationPrices:
+    """Cycles of operations on one full vector, by which any loop tree is counted (``automatic/counts.py``).
+
+    issue:     vectors of simple operations, loads or stores that are issued per cycle
+    functions: of math functions;  function: of others;  crowded: slowdown where a stage calls several, for registers
+    divide:    of a division
+    extreme:   simple operations of a minimum or maximum, with its propagation of NaN
+    quotient:  simple operations of a quotient or remainder by a constant that is no power of two
+    loads:     loads and shuffles of a vector of elements at a distance, by that distance
+    sum:       between dependent additions to one accumulator
+    late_read: of a load that waits for two pending stores, in a store buffer of ``pending_bytes``
+    second_cache: additional, of an access to a local array that exceeds half of the L1 cache
+    register_bytes: of a local array that is assumed to stay in registers
+    overlap:   fraction of the shorter of compute time and memory time that is not hidden by the longer one
+    """
+
+    issue: float = 2.5
+    functions: Mapping[str, float] = field(default_factory=_functions, hash=False)
+    function: float = 4.0
+    crowded: float = 1.1
+    divide: float = 7.0
+    extreme: float = 3.0
+    quotient: float = 5.0
+    loads: Mapping[int, float] = field(default_factory=lambda: {0: 1.0, 1: 1.0, -1: 2.0, 2: 3.0}, hash=False)
+    sum: float = 3.2
+    late_read: float = 8.0
+    pending_bytes: int = 4096
+    second_cache: float = 2.0
+    register_bytes: int = 2048
+    overlap: float = 0.35
+
+
+@dataclass(frozen=True)
+class StreamPrices:
+    """Cycles of the parts of loops over independent cells, of rows and of scans.
+
+    sum:      between dependent additions to an accumulator;  scan: between dependent combinations of two vectors
+    step, leave: of a loop iteration's overhead, and of a loop's exit
+    test:     of a guard per lane;  shuffle: of a load with a condition per lane;  pick: of every second element
+    narrow:   cost of an operation on vectors of up to 32 bytes relative to 64: three are issued per cycle, not two
+    wide_moves: cost of a lane shuffle in vectors of 64 bytes relative to 32
+    term:     of a term of a scatter, or of a vector of them
+    uneven:   fraction of a block by which cores finish apart
+    rows:     bytes that could be read contiguously in the time of a jump to another row
+    adding:   of a kernel that adds partial sums, memory traffic excluded
+    handed:   until all cores have started on a kernel
+    """
+
+    sum: float = 2.6
+    scan: float = 2.4
+    step: float = 1.0
+    leave: float = 10.0
+    test: float = 0.55
+    shuffle: float = 4.0
+    pick: float = 1.5
+    narrow: float = 0.65
+    wide_moves: float = 1.6
+    term: float = 3.0
+    uneven: float = 0.45
+    rows: int = 110
+    adding: float = 7500.0
+    handed: float = 18_000.0
+
+
+@dataclass(frozen=True)
+class RollingPrices:
+    """Cycles of the parts of attention in one pass.
+
+    multiply: of a multiply-add of vectors, loads included;  scalar: of one outside of vectors, loads included
+    weight:   multiply-adds that a score costs on its way to a weight;  rescale: those of a partial result per tile
+    """
+
+    multiply: float = 1.5
+    scalar: float = 2.1
+    weight: float = 24.0
+    rescale: float = 4.0
 
 
 @dataclass(frozen=True)
@@ -28,11 +113,13 @@ class ProductPrices:
     far_panels: of the first panel of a block beyond the L2 cache, until prefetching sets in
     far_stream: per 64 bytes of panels from beyond the L2 cache;  far_line: that a core reads for the first time
     far_run:  additional per run of these, which is not prefetched;  packed: per 64 bytes from one kernel to another
-    start:    of a launch in which only one core works
+    start:    of a launch in which only one core works;  few: slowdown of fewer than two blocks per core
+    crowding: slowdown by each row of a tile beyond those that the sets of the L1 cache hold
     across:   per lane of a horizontal sum;  four: factor on it if four adjacent results are stored together
     spilled:  additional, of a multiply-add whose vectors of both operands do not fit in registers
     kept:     per element of the padded image that a block stages
-    l1_bytes: of a panel of b that stays in the L1 cache while rows of a pass by;  l2_bytes: of the L2 cache
+    l1_share: of the L1 cache, for a panel of b that stays there while rows of a pass by
+    far_bytes: of b from which on panels come from beyond the L2 cache
     """
 
     multiply: float = 0.3525
@@ -60,12 +147,14 @@ class ProductPrices:
     far_run: float = 7.425
     packed: float = 18.75
     start: float = 57_750.0
+    few: float = 1.02
+    crowding: float = 0.1
     across: float = 0.9375
     four: float = 0.8
     spilled: float = 0.1875
     kept: float = 0.45
-    l1_bytes: int = 24 * 1024
-    l2_bytes: int = 1792 * 1024
+    l1_share: float = 0.75
+    far_bytes: int = 1344 * 1024
 
 
 @dataclass(frozen=True)
@@ -78,6 +167,8 @@ class WindowPrices:
     load, pick: of a contiguous ``port_bytes``; of every second element of twice as many
     loaded:   factor on loads, as real clocks are faster;  column: slowdown of a tile per column beyond the first
     crowded:  accumulators beyond ``sums`` at which a tile takes twice as long, since loaded values spill
+    rows, lanes, lanes_alone: relative slowdown of a border tile, by conditions on rows, on lanes, and on lanes that are
+              loaded one by one
     block, tile: of overhead;  pack: per cell that a block packs;  stage: per image element that it widens
     chain:    between dependent additions to one accumulator
     """
@@ -85,6 +176,9 @@ class WindowPrices:
     port_bytes: int = 32
     multiply: float = 0.35
     element: float = 0.75
+    rows: float = 0.2
+    lanes: float = 0.5
+    lanes_alone: float = 3.0
     broadcast: float = 0.2
     load: float = 0.5
     pick: float = 1.0
@@ -103,8 +197,9 @@ class WinogradPrices:
     """Cycles of the parts of Winograd's convolution.
 
     handover: until all cores have started on a kernel and have its data in their caches;  block: of overhead
-    shared:   of a multiply-add of 64-byte vectors whose loads are shared;  delay: additional per accumulator that a
-              tile has fewer than ``sums``
+    few:      slowdown of fewer than two blocks per core
+    shared, narrow: of a multiply-add whose loads are shared, of 64-byte vectors and of shorter ones
+    delay:    additional per accumulator that a tile has fewer than ``sums``
     first_step, second_step: per vector of a panel and reduction step, from the L1 and the L2 cache
     written_out: unrolled multiply-adds above which compilers spill accumulators;  spilled: additional of each then
     turned, copied: per image element stored channel-last, from contiguous pixels (NCHW) and channels (NHWC)
@@ -113,12 +208,17 @@ class WinogradPrices:
     transformed: per element of the transformed image, for tiles of four outputs and filters of three taps
     loaded:   of a load of a 64-byte vector, or of a broadcast
     handed:   per element of the transformed image stored by one kernel and loaded by another
-    l1_bytes: of the L1 cache, of which panels take half;  near_bytes: of filters that stay in the L2 cache
+    near_weights, far_weights, fetched_weights, cold_weights: bytes of weights per cycle, from the L2 cache, from
+              beyond, from there if they are prefetched, and of filters of more than ``cold_bytes``
+    back, far_back, far_back_narrow: per element on the way back, from few and from many bytes of a block, with vectors
+              of 64 bytes and of 32: measured on cores of two generations
     """
 
     handover: float = 80_000.0
     block: float = 300.0
+    few: float = 1.05
     shared: float = 0.56
+    narrow: float = 0.5
     delay: float = 0.22
     first_step: float = 0.05
     second_step: float = 0.8
@@ -133,9 +233,15 @@ class WinogradPrices:
     transformed: float = 1.6
     loaded: float = 0.8
     handed: float = 1.0
-    l1_bytes: int = 32 * 1024
-    near_bytes: int = 512 * 1024
     cached: int = 4 << 20
+    near_weights: float = 32.0
+    far_weights: float = 16.0
+    fetched_weights: float = 200.0
+    cold_weights: float = 6.0
+    cold_bytes: int = 16 << 20
+    back: float = 8.0
+    far_back: float = 11.0
+    far_back_narrow: float = 16.0
 
 
 @dataclass(frozen=True)
@@ -146,10 +252,9 @@ class Prices:
     """
 
     sums: int = 8
+    operation: OperationPrices = field(default_factory=OperationPrices)
+    stream: StreamPrices = field(default_factory=StreamPrices)
+    rolling: RollingPrices = field(default_factory=RollingPrices)
     product: ProductPrices = field(default_factory=ProductPrices)
     window: WindowPrices = field(default_factory=WindowPrices)
     winograd: WinogradPrices = field(default_factory=WinogradPrices)
-
-
-CORE_PRICES = Prices()
-"""Prices of the one kind of core that was measured."""

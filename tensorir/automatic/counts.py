@@ -42,42 +42,14 @@ from tensorir.ir.tree import (
 )  # fmt: skip
 from tensorir.ir.visit import find, has, uses, writes
 from tensorir.lower.resolve_scopes import resolve_scopes
-from tensorir.machine import Machine, machine_of
+from tensorir.machine import CPU, Machine, machine_of
 from tensorir.schedule.analysis import Index, in_loops, statements
 from tensorir.target import Target
 
-CALL = {"exp": 16.5, "exp2": 15.0, "log": 18.0, "log2": 18.0, "tanh": 27.0, "erf": 27.0, "sin": 16.5, "cos": 16.5,
-        "pow": 33.0, "sqrt": 10.0, "rsqrt": 10.0}  # fmt: skip
-"""Cycles of a math function on one full vector; ``OTHER_CYCLES`` for functions not listed."""
-OTHER_CYCLES = 4.0
-EXTREME_OPS = 3.0
-"""Simple operations that a minimum or maximum costs, with its propagation of NaN."""
-DIVIDE = 7.0
-"""Cycles of a division of one full vector."""
-QUOTIENT_OPS = 5.0
-"""Simple operations of a quotient or remainder by a constant that is no power of two: a product, shifts, a choice."""
-ISSUE = 2.5
-"""Vectors of simple operations, loads or stores issued per cycle; ``Machine.clock`` understates the clock."""
-LINE = 64.0
-"""Bytes moved for one element at a data-dependent address (gather, scatter): a cache line."""
-PENDING = 4096
-"""Bytes of the store buffer. A load that spans two pending stores waits until both are written."""
-LATE_READ_CYCLES = 8.0
-"""Cycles of a load that waits for two pending stores."""
-VECTOR_OPS = {0: 1.0, 1: 1.0, -1: 2.0, 2: 3.0}
-"""Operations that load a vector of elements at a distance, by that distance: loads, and shuffles of what they have."""
-CALL_SLOWDOWN = 1.1
-"""Slowdown of math functions when a stage calls several: all need registers."""
-FIRST_CACHE_BYTES = 32768
-"""Bytes of a core's L1 data cache."""
-SECOND_CACHE_CYCLES = 2.0
-"""Additional cycles of an access to a local array that exceeds half of L1 and is read from L2."""
-REGISTER_ARRAY_BYTES = 2048
-"""Bytes up to which a local array is assumed to stay in registers."""
-OVERLAP = 0.35
-"""Fraction of the shorter of compute time and memory time that is not hidden by the longer one."""
-SUM_LATENCY = 3.2
-"""Cycles between dependent additions to one accumulator."""
+PRICES, LINE = CPU.prices.operation, CPU.line
+"""Cycles of operations, of GPUs too: ``Machine.threads`` says how many of a CPU core one of theirs is; and bytes moved
+for one element at a data-dependent address (gather, scatter).
+"""
 
 
 @dataclass(frozen=True)
@@ -105,7 +77,7 @@ class KernelCounts:
     def worked(self, machine: Machine) -> float:
         """Seconds of the kernel's blocks; launches excluded."""
         computed, moved = self.cycles / (machine.clock * machine.threads), self.moved / self.rate
-        alone = max(computed, moved) + OVERLAP * min(computed, moved)
+        alone = max(computed, moved) + PRICES.overlap * min(computed, moved)
         return alone / (machine.cores * self.busy(machine)) + self.blocks * machine.block_s / machine.cores
 
     def launched(self, machine: Machine) -> float:
@@ -135,7 +107,7 @@ def called(n: Nest, along: set[Var] | None = None) -> float:
     along: count only calls that depend on one of these variables
     """
     found = (x for x in find(n.stage.body, Call) if along is None or uses(x, along))
-    return sum(CALL.get(x.fn, OTHER_CYCLES) for x in found)
+    return sum(PRICES.functions.get(x.fn, PRICES.function) for x in found)
 
 
 def counts_of(program: Program, target: Target) -> Counts:
@@ -202,12 +174,12 @@ class Near:
     around: frozenset[Var]
 
     def named(self, moving: Sequence[Loop]) -> bool:
-        """True if the array can be held in registers: at most ``REGISTER_ARRAY_BYTES``, and each ``moving`` loop
+        """True if the array can be held in registers: at most ``register_bytes``, and each ``moving`` loop
         that is not in ``around`` is unrolled, a vector loop or of one iteration, so that indices are constants.
         """
         written_out = (Kind.UNROLL, Kind.VECTOR)
         inside = [x for x in moving if x.var not in self.around and _extent(x) > 1]
-        return self.nbytes <= REGISTER_ARRAY_BYTES and all(x.kind in written_out for x in inside)
+        return self.nbytes <= PRICES.register_bytes and all(x.kind in written_out for x in inside)
 
 
 def _near(index: Index, stages: Sequence[Stage]) -> dict[Buffer, Near]:
@@ -283,7 +255,7 @@ def _new_lines(moving: Sequence[Loop], steps: Mapping[Var, int | None], size: in
     for x in reversed(moving):
         step = steps[x.var]
         if step is not None and abs(step * size) < LINE:
-            return abs(step * size) / LINE if lines * LINE <= FIRST_CACHE_BYTES // 2 else 1.0
+            return abs(step * size) / LINE if 2 * lines * LINE <= CPU.caches[0].nbytes else 1.0
         lines *= _extent(x)
     return 1.0
 
@@ -383,11 +355,11 @@ class Counted:
         """Cycles of all operations, over all iterations."""
         body = self.stage.body
         added = {x for u in find(body, Update) for x in u.values if _fuses(x, u)}
-        crowded = len({n.fn for n in find(body, Call) if n.fn in CALL}) > 1 and not has(body, Select)
+        crowded = len({n.fn for n in find(body, Call) if n.fn in PRICES.functions}) > 1 and not has(body, Select)
         lane = next((it.var for it, x in zip(self.stage.iters, self.stage.binds, strict=True)
                      if self.lanes and uses(x, {self.lanes.var})), None)  # fmt: skip
         computed = sum(
-            self._of(n) * share * (CALL_SLOWDOWN if crowded and isinstance(n, Call) else 1.0)
+            self._of(n) * share * (PRICES.crowded if crowded and isinstance(n, Call) else 1.0)
             for n, share in arithmetic(body, lane)
             if n not in added
         )
@@ -396,9 +368,10 @@ class Counted:
     def _combined(self, u: Update) -> float:
         """Cycles of the combiner of an update: old value, new value -> combined value."""
         inside = [n for r in u.combiner.result for n in find(r, Binary)]
-        operations = sum(EXTREME_OPS if n.op in ("max", "min") else 1.0 for n in inside)
+        operations = sum(PRICES.extreme if n.op in ("max", "min") else 1.0 for n in inside)
         operations *= 1.0 + 2.0 * math.log2(self.wide) if self._in_lanes(u) else 1.0  # and as many shuffles
-        return operations * max(self.vectors(DTYPES[b.dtype].bits, self.times, self.wide) for b in u.buffers) / ISSUE
+        vectors = max(self.vectors(DTYPES[b.dtype].bits, self.times, self.wide) for b in u.buffers)
+        return operations * vectors / PRICES.issue
 
     def _in_lanes(self, u: Update) -> bool:
         """True if the lanes of a vector are combined with each other, as those of a scan are."""
@@ -411,15 +384,15 @@ class Counted:
             return 0.0
         each = self.vectors(max(8, DTYPES[n.dtype].bits), times, self.wide if self.lanes in moving else 1)
         if isinstance(n, Call):
-            return each * CALL.get(n.fn, OTHER_CYCLES)
+            return each * PRICES.functions.get(n.fn, PRICES.function)
         operations = 1.0
         if isinstance(n, Binary) and n.op in ("/", "//", "%"):
             if n.op == "/" or not isinstance(n.b, Const):
-                return each * DIVIDE
-            operations = QUOTIENT_OPS if as_int(n.b) & (as_int(n.b) - 1) else 1.0
+                return each * PRICES.divide
+            operations = PRICES.quotient if as_int(n.b) & (as_int(n.b) - 1) else 1.0
         elif isinstance(n, Binary) and n.op in ("max", "min"):
-            operations = EXTREME_OPS
-        return each * operations / ISSUE
+            operations = PRICES.extreme
+        return each * operations / PRICES.issue
 
     def _reached(self, b: Buffer, index: Sequence[Expr]) -> float:
         """Cycles of one load or store of ``b[index]``, over all iterations; 0 for an element held in a register."""
@@ -432,17 +405,18 @@ class Counted:
         shape, stored = _stored(b, near.shape if near else [most(n) for n in b.shape], places)
         steps = {x.var: first_step(shape, stored, x.var) for x in moving}
         step = steps.get(self.lanes.var) if self.lanes is not None else None
-        issued = VECTOR_OPS.get(step) if step in (0, 1) or (step and self.target.kind == "cpu") else None
+        issued = PRICES.loads.get(step) if step in (0, 1) or (step and self.target.kind == "cpu") else None
         if issued:
             times = self.vectors(8 * size, times, self.wide)
-        far = 0.0 if near and near.nbytes <= FIRST_CACHE_BYTES else self.machine.far(*_between(moving, steps, size))
-        if near and near.nbytes > FIRST_CACHE_BYTES // 2:
-            far += SECOND_CACHE_CYCLES * (
+        far = 0.0 if near and near.nbytes <= CPU.caches[0].nbytes else self.machine.far(*_between(moving, steps, size))
+        if near and 2 * near.nbytes > CPU.caches[0].nbytes:
+            far += PRICES.second_cache * (
                 min(1.0, self.wide * size / LINE) if issued else _new_lines(moving, steps, size)
             )
         crosses = step == 1 and self.target.kind == "cpu" and self._crosses(b, stored)
-        wait = LATE_READ_CYCLES if near and near.nbytes <= PENDING else min(1.0, self.wide * size / LINE) / ISSUE
-        each = self.machine.apart if self.lanes in moving and not issued else (issued or 1.0) / ISSUE
+        pending = near and near.nbytes <= PRICES.pending_bytes
+        wait = PRICES.late_read if pending else min(1.0, self.wide * size / LINE) / PRICES.issue
+        each = self.machine.apart if self.lanes in moving and not issued else (issued or 1.0) / PRICES.issue
         return times * (each + far + (wait if crosses else 0.0))
 
     def _crosses(self, b: Buffer, places: Sequence[Expr]) -> bool:
@@ -458,9 +432,9 @@ class Counted:
         longest = 0.0
         for u in updates:
             places = [in_loops(i, self.stage) for i in u.index]
-            side, latency = (self.wide, 2.0 * SUM_LATENCY) if self._in_lanes(u) else (1, SUM_LATENCY)
+            side, latency = (self.wide, 2.0 * PRICES.sum) if self._in_lanes(u) else (1, PRICES.sum)
             for x in reversed(self.loops):
-                if x is self.lanes and latency > SUM_LATENCY:
+                if x is self.lanes and latency > PRICES.sum:
                     continue
                 if not any(uses(i, {x.var}) for i in places):
                     break

@@ -36,6 +36,7 @@ from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.tree import Axis, Binary, Buffer, Const, Expr, Iter, Select, Stage, Store, Var
 from tensorir.ir.visit import find, uses, writes
 from tensorir.lower.pipeline import lower
+from tensorir.machine import CPU
 from tensorir.schedule.schedule import BaseSchedule
 from tensorir.target import Target
 from tensorir.tune.ratio import Ratio
@@ -44,8 +45,6 @@ S = TypeVar("S", bound=BaseSchedule)
 
 MODELLED_GAIN = 1.15
 """Least modelled speed-up of a recommended fusion; some pairs with a smaller modelled gain became slower."""
-LEAST_S = 3e-6
-"""Least modelled seconds saved by a recommended fusion; less than this is within the noise of a launch."""
 MEASURED_GAIN = 1.02
 """Least measured speed-up of a recommended fusion, if it was measured."""
 
@@ -125,11 +124,12 @@ class Fusion(Value, Shown, Generic[S]):
     @property
     def recommended(self) -> bool:
         """True if the fusion is worth doing: a measured speed-up of at least ``MEASURED_GAIN`` whose interval excludes
-        slowdowns; if not measured, a modelled one of ``MODELLED_GAIN`` that saves ``LEAST_S``. False if illegal.
+        slowdowns; if not measured, a modelled one of ``MODELLED_GAIN`` that saves more than the
+        noise of a launch. False if illegal.
         """
         if self.measured is not None:
             return self.measured.value >= MEASURED_GAIN and self.measured.low >= 1.0
-        return self.gain >= MODELLED_GAIN and self.saved_s >= LEAST_S
+        return self.gain >= MODELLED_GAIN and self.saved_s >= CPU.noise_s
 
     @property
     def verdict(self) -> str:
@@ -508,7 +508,7 @@ THREADS = 128
 ROWS_OF_A_BLOCK = 32
 """Maximum rows of a block whose adjacent rows read the same rows of the producer (a stencil)."""
 
-NEAR_BYTES = {"cpu": 1 << 18, "gpu": 1 << 9}
+NEAR_BYTES = {"cpu": CPU.caches[1].nbytes // 4, "gpu": 1 << 9}
 """Bytes of the producer's cells that a CPU core, or a GPU thread, may hold in local memory."""
 
 

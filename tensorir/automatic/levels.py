@@ -20,7 +20,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar
 
-from tensorir.automatic.counts import ISSUE, OVERLAP, called
+from tensorir.automatic.counts import called
 from tensorir.automatic.facts import Nest, vector_lanes
 from tensorir.engines.blocks import joint
 from tensorir.gpu_devices import usual_gpu
@@ -31,26 +31,12 @@ from tensorir.target import Target
 
 Choices = Sequence[int]
 """Values of a knob, preferred ones first."""
-SUM_CYCLES = 2.6
-"""Cycles between dependent additions to an accumulator."""
-NARROW_COST = 0.65
-"""Cost of an operation on vectors of up to 32 bytes relative to 64: a core issues three per cycle instead of two."""
-HANDED_S = 6e-6
-"""Seconds until all cores have started on a kernel."""
-UNEVEN_PART = 0.45
-"""Load imbalance: fraction of a block by which cores finish apart."""
-SCALAR_CYCLES, WAITING_CYCLES = 2.1, 10.0
-"""Cycles of a multiply-add with its loads, each after the last one, of a core outside of vectors and of a thread."""
 BLOCK_ELEMENTS = 1 << 15
 """Elements per block that amortize its start on a core."""
-CACHE = 1 << 18
-"""Bytes of a block's intermediate arrays that fit a core's cache."""
 MOST_LANES = 16
 """Most lanes of a vector."""
 JOINED_LANES = 4
 """Lanes in which the last partial results are combined."""
-CALL_STEPS = 4
-"""Operations of a thread that a math function takes."""
 RESERVED_BYTES = 2048
 """Bytes of shared memory that combining the results of threads takes."""
 
@@ -184,7 +170,8 @@ class CoreLevels(Levels):
 
     @property
     def near_bytes(self) -> int:
-        return CACHE
+        """A quarter of the L2 cache, next to what is read."""
+        return self.machine.caches[1].nbytes // 4
 
     @property
     def accumulators(self) -> Choices:
@@ -240,12 +227,12 @@ class CoreLevels(Levels):
 
     @property
     def waiting(self) -> float:
-        return SCALAR_CYCLES
+        return self.machine.prices.rolling.scalar
 
     def vector_cost(self, lanes: int, bits: int) -> float:
-        """At least 1.0; ``NARROW_COST`` for up to half of a 64-byte vector."""
+        """At least 1.0; ``StreamPrices.narrow`` for up to half of a 64-byte vector."""
         wide = lanes * bits / (8 * self.target.vector_bytes)
-        return max(1.0, wide) if wide > 0.5 or self.target.vector_bytes < 64 else NARROW_COST
+        return max(1.0, wide) if wide > 0.5 or self.target.vector_bytes < 64 else self.machine.prices.stream.narrow
 
     def passing(self, n: Nest, length: int, along: set[Var], bits: int, c: Mapping[str, int]) -> float:
         """Cycles of arithmetic, or of the chain of dependent sums if longer, and of combining accumulators."""
@@ -253,17 +240,20 @@ class CoreLevels(Levels):
         whole, rest = divmod(length, lanes)  # the tail of a reduction goes lane by lane
         steps = whole + (2 * rest if n.reduced else min(rest, 1))
         calls = called(n, along)  # what all elements have in common is made once
-        computed = steps * self.vector_cost(lanes, bits) * ((n.operations + len(n.loads)) / ISSUE + calls)
+        prices = self.machine.prices
+        issued = (n.operations + len(n.loads)) / prices.operation.issue
+        computed = steps * self.vector_cost(lanes, bits) * (issued + calls)
         if not n.reduced:
             return computed
-        return max(computed, SUM_CYCLES * steps / vectors) + vectors + lanes / JOINED_LANES + JOINED_LANES
+        return max(computed, prices.stream.sum * steps / vectors) + vectors + lanes / JOINED_LANES + JOINED_LANES
 
     def seconds(self, cycles: float, moved: float, blocks: int, threads: int = 1) -> float:
         """A short kernel is modelled on one core, without the time to start others."""
-        machine = self.machine
+        machine, prices = self.machine, self.machine.prices
         computed, fetched = cycles / machine.clock, moved / machine.rate(moved)
-        alone = max(computed, fetched) + OVERLAP * min(computed, fetched)
-        together = alone / (machine.cores * machine.balance(blocks)) * (1 + UNEVEN_PART / blocks) + HANDED_S
+        alone = max(computed, fetched) + prices.operation.overlap * min(computed, fetched)
+        together = alone / (machine.cores * machine.balance(blocks)) * (1 + prices.stream.uneven / blocks)
+        together += prices.stream.handed / machine.clock
         return machine.launch_s + min(alone, together) + blocks * machine.block_s / machine.cores
 
 
@@ -329,7 +319,7 @@ class ThreadLevels(Levels):
 
     @property
     def waiting(self) -> float:
-        return WAITING_CYCLES
+        return usual_gpu(self.target).read_and_multiply
 
     def vector_cost(self, lanes: int, bits: int) -> float:
         """A thread's operation for each lane."""
@@ -338,13 +328,13 @@ class ThreadLevels(Levels):
     def passing(self, n: Nest, length: int, along: set[Var], bits: int, c: Mapping[str, int]) -> float:
         """Cycles of each thread's steps, and of the barriers after them."""
         threads, machine = int(c["threads"]), self.machine
-        steps = -(-length // threads) * (n.operations + CALL_STEPS * n.calls)
+        steps = -(-length // threads) * (n.operations + machine.prices.operation.function * n.calls)
         barriers = (3 if n.reduced else 1) * machine.barrier * (1 + threads / 1024)
         return steps * machine.turn + barriers
 
     def seconds(self, cycles: float, moved: float, blocks: int, threads: int = 1) -> float:
         """Memory traffic of the busy multiprocessors, and the arithmetic of all waves of blocks."""
         machine = self.machine
-        moved_s = moved / (machine.rate(moved) * machine.cores) / machine.busy(blocks, threads)
+        moved_s = machine.moved_s(moved) / machine.busy(blocks, threads)
         resident = usual_gpu(self.target).threads * machine.cores
         return moved_s + max(cycles / blocks, cycles * threads / resident) / machine.clock

@@ -28,7 +28,7 @@ from tensorir.engines.product import Product, bind_outer, sums_in_registers
 from tensorir.engines.steps import divisor_near, divisor_of, divisors_near, unroll_by
 from tensorir.engines.tiles import Knob, Knobs, Rule
 from tensorir.ir.words import SIDES
-from tensorir.prices import CORE_PRICES
+from tensorir.machine import CPU
 from tensorir.schedule.analysis import packed_names
 from tensorir.target import Target
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from tensorir.schedule.schedule import BaseSchedule
 
 
-PRICES = CORE_PRICES.product
+PRICES, (L1, L2) = CPU.prices.product, CPU.caches
 FEW_TILES_ROWS = 64
 """Maximum rows of plain matrices for which the tiles of a panel take less time than loading a far panel."""
 FEWEST_EVEN_ROWS = 4
@@ -74,7 +74,7 @@ def is_far(p: Gemm) -> bool:
     For 128 rows of plain matrices, start configurations for this case reached only 0.88 to 0.95 of the speed of others.
     """
     waits = p.tc or p.row_run > 0 or p.m <= FEW_TILES_ROWS
-    return waits and p.n * p.k * p.sum_bytes > PRICES.l2_bytes * 3 // 4
+    return waits and p.n * p.k * p.sum_bytes > PRICES.far_bytes
 
 
 def step_cycles(p: Gemm, rows: int, vectors: int) -> float:
@@ -102,14 +102,14 @@ def dot_cycles(p: Gemm, rows: int, outputs: int) -> float:
 
 def element_cycles(p: Gemm, depth: int, width: int, in_place: bool) -> float:
     """Extra cycles per element of a b panel, beyond its load."""
-    kept, pitch = PRICES.l1_bytes, p.n * p.sum_bytes
+    kept, pitch = int(PRICES.l1_share * L1.nbytes), p.n * p.sum_bytes
     if in_place and is_scattered(p):
         return PRICES.scattered
-    if in_place:  # rows whose pitch divides by a large power of two fall into the same few sets of 8 lines
-        kept = min(kept, 8 * 4096 // math.gcd(pitch, 4096) * width * p.sum_bytes) if pitch % 64 == 0 else 0
+    if in_place:  # rows whose pitch divides by a large power of two fall into the same few sets
+        kept = min(kept, L1.nbytes // math.gcd(pitch, L1.span) * width * p.sum_bytes) if pitch % CPU.line == 0 else 0
     panel = depth * width * p.sum_bytes
     line = PRICES.second_line if panel > kept else 0.0
-    if panel > PRICES.l2_bytes // 4 and is_far(p):  # next to what else is read
+    if panel > L2.nbytes // 2 and is_far(p):  # next to what else is read
         line = PRICES.third_line
     return line * p.sum_bytes / 64
 
@@ -166,7 +166,7 @@ class RegisterTile(CpuTile[Gemm], ABC):
     def knobs(cls, p: Gemm, target: Target) -> Knobs:
         m, whole = p.m, p.wide is None
         plain = whole and not has_gaps(p)
-        first = int((not plain or m * p.k * p.sum_bytes > 1 << 20) and m > FEW_ROWS)
+        first = int((not plain or m * p.k * p.sum_bytes > L2.nbytes) and m > FEW_ROWS)
         in_place = plain and (p.tc or not p.ta)
         parts = {-(-m // d) for d in (2, 4, 8)} | {64, 128, 256, 512, 1024}
         sizes = [6, 4, 5, 3, 2, 1, 8, 12] if p.registers < 32 else [14, 12, 8, 6, 4, 3, 2, 1, 10, 7, 5, 20, 28]
@@ -186,7 +186,7 @@ class RegisterTile(CpuTile[Gemm], ABC):
     def makespan(self) -> float:
         """Number of blocks that the busiest core executes, as a float; slightly more if blocks are few."""
         blocks = self.p.batch * -(-self.p.n // self.wide) * -(-self.p.m // self.high)
-        return blocks / self.machine.balance(blocks) * (1.02 if blocks < 2 * self.machine.cores else 1.0)
+        return blocks / self.machine.balance(blocks) * (PRICES.few if blocks < 2 * self.machine.cores else 1.0)
 
     @abstractmethod
     def product(self, s: BaseSchedule, of: Product) -> BaseSchedule:

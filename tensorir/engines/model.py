@@ -15,11 +15,11 @@ from typing import ClassVar
 from tensorir.engines.problems import Conv
 from tensorir.engines.steps import divisors_near
 from tensorir.engines.tiles import Config, Knobs, P, Tile
-from tensorir.machine import Machine, machine_of
-from tensorir.prices import CORE_PRICES
+from tensorir.machine import CPU, PAGE, Machine, machine_of
 from tensorir.target import Target
 
-BLOCK_BYTES = 508 * 1024
+L1, L2 = CPU.caches
+BLOCK_BYTES = L2.nbytes // 2 - PAGE
 """Block memory that stays in one core's second-level cache."""
 PANEL = 16
 """Output channels (or pixels) of a panel: one vector of 64 bytes, two of 32; no vector is longer."""
@@ -93,25 +93,26 @@ def in_balanced_tiles(extent: int, most: int, step: Callable[[int], float]) -> f
 def crowding(rows: int, pitch: int) -> float:
     """Slowdown factor of reading ``rows`` rows ``pitch`` bytes apart, from cache set conflicts; 1.0 for pitch 0.
 
-    Pitches with large power-of-two factors map to few sets of the first-level cache, each with 8 lines (64 sets of 64
-    bytes on all tested CPUs). The slope is measured: 14 rows 4 KiB apart take 1.75 times as long.
+    Pitches with large power-of-two factors map to few sets of the first-level cache. The slope is measured: 14 rows
+    4 KiB apart take 1.75 times as long.
     """
-    lines = 8 * (4096 // max(64, math.gcd(pitch, 4096))) - 1 if pitch else rows
-    return 1.0 + 0.1 * max(0, rows - lines)
+    lines = L1.ways * (L1.span // max(CPU.line, math.gcd(pitch, L1.span))) - 1 if pitch else rows
+    return 1.0 + CPU.prices.product.crowding * max(0, rows - lines)
 
 
 def priced(cycles: float, blocks: int, machine: Machine) -> float:
-    """Cycles of ``blocks`` blocks of ``cycles`` each, summed over all cores with idle time; 5 % more if a core has
-    fewer than two.
+    """Cycles of ``blocks`` blocks of ``cycles`` each, summed over all cores with idle time; more if a core has fewer
+    than two.
     """
-    return cycles * blocks / machine.balance(blocks) * (1.05 if blocks < 2 * machine.cores else 1.0)
+    few = machine.prices.winograd.few if blocks < 2 * machine.cores else 1.0
+    return cycles * blocks / machine.balance(blocks) * few
 
 
 def shared(cycles: float, machine: Machine) -> float:
     """Cycles summed over all cores of a kernel that takes ``cycles`` in total; small ones run on one core while others
     idle.
     """
-    return min(machine.cores * cycles, cycles + machine.cores * CORE_PRICES.winograd.handover)
+    return min(machine.cores * cycles, cycles + machine.cores * machine.prices.winograd.handover)
 
 
 def counts(n: int, most: int) -> list[int]:

@@ -14,37 +14,17 @@ from dataclasses import dataclass
 
 from tensorir.gpu_devices import Gpu
 
-LAUNCH_S = 2.5e-6
-"""Seconds of an empty kernel from start to end, first loads from cold memory included."""
-DRAM_SHARE = 0.92
-"""Share of the data sheet's DRAM bandwidth that copies of large arrays reach."""
 SPARE_REGISTERS = 24
 """Registers per thread for addresses and counters."""
 OVERLAP_EXPONENT = 4.0
 """Exponent p of the p-norm of concurrent parts (``overlapped``): two equal ones take 1.19 times one."""
 IN_ORDER_OVERLAP = 3.0
-"""The same for warps that issue in order, for parts of one block and for blocks side by side: two equal parts take
-1.26 times one of them. A hardware profile of mma.sync with two blocks (mma_ablation.md of
+"""Exponent for warps that issue in order, of parts of one block and of blocks side by side: two equal parts take 1.26
+times one of them. A hardware profile of mma.sync with two blocks (mma_ablation.md of
 waynehacking8/blackwell-tensorcore-kernels) has 2.35 times the cycles that the tensor cores of one of them need."""
-EPILOGUE_CYCLES = 500.0
-"""Cycles at a block's end (last products, staging in shared memory, exit) that overlap nothing."""
-WARP_READ = 30.0
-"""Latency in cycles of a load from shared memory."""
-COPY_CYCLES = 100.0
-"""Cycles of a copy into shared memory beyond the load: addresses, the write, the barrier."""
-STEP_WAIT_CYCLES = 60.0
-"""Idle cycles per step of one worker's tensor cores: it waits for the tile, and for its last products."""
-BARRIER_CYCLES, ARRIVE_CYCLES = 22.0, 2.1
-"""Cycles of a block's barrier, and more for each warp of the block (near those of arXiv 2004.05371, V100)."""
 LOOP_INSTRUCTIONS, COPY_SLOTS = 16.0, 18.0
 """Instructions per warp and step for counters, waits and branches; and per 16-byte copy, with its addresses and bounds
 (our mma.sync kernels: 437 in addition to the products and reads of a step with 24 copies)."""
-ADDRESS_CYCLES = 2.0
-"""Cycles per instruction of those in a warp that is alone: a scheduler has 16 integer lanes (programming guide)."""
-BLOCK_START = 500.0
-"""Cycles before a block's first load: launch, addresses, barriers, descriptors."""
-MMA_LATENCY = 33.0
-"""Latency in cycles between mma instructions with the same accumulators (arXiv 2402.13499)."""
 FRAGMENT_TERMS = {"f16": 16, "tf32": 8, "s8": 32, "f8": 32}
 """{kind of operands: reduction terms (k) of one tensor-core instruction}."""
 
@@ -149,9 +129,7 @@ def explain(p: MatrixProduct, t: Tiles, gpu: Gpu) -> Parts:
     tiles = -(-p.m // t.bm) * -(-p.n // t.bn) * p.batch * t.splits
     held = 1 if t.persistent else resident(p, t, gpu)
     traffic, missed = l2_bytes(p, t), dram_bytes(p, t, gpu, held)
-    latency = (
-        gpu.dram_latency + COPY_CYCLES
-    )  # blocks that read the same tile wait for the one that finds it in no cache
+    latency = gpu.dram_latency + gpu.copy  # blocks that read the same tile wait for the one that finds it in no cache
     step = {
         "multiply": multiply_cycles(p, t, gpu),
         "issue": issue_cycles(p, t, gpu),
@@ -159,14 +137,13 @@ def explain(p: MatrixProduct, t: Tiles, gpu: Gpu) -> Parts:
         "port": copied_bytes(p, t) / gpu.l2_port,
     }
     each = -(-tiles // gpu.units)
-    edges = (
-        BLOCK_START + latency + EPILOGUE_CYCLES
-    )  # nothing is on its way before the first load and after the last product
+    edges = gpu.start + latency + gpu.end  # nothing is on its way before the first load and after the last product
     whole = block_cycles(p, t, gpu, step, latency, each, held) * spilling(p, t, gpu)
     clock = clock_of(p, gpu, each * steps_of(p, t) * step["multiply"] / whole)
     cycles = whole - edges
-    blocks, l2, dram = cycles / clock, traffic / (gpu.l2_rate * clock), missed / (DRAM_SHARE * gpu.dram)
-    total = LAUNCH_S + edges / clock + overlapped(blocks, l2, dram) + read_late_s(p, t, gpu, held) + adding_s(p, t, gpu)
+    blocks, l2, dram = cycles / clock, traffic / (gpu.l2_rate * clock), missed / gpu.copied
+    total = gpu.launch_s + edges / clock + overlapped(blocks, l2, dram)
+    total += read_late_s(p, t, gpu, held) + adding_s(p, t, gpu)
     return Parts(total, blocks, l2, dram, held, -(-each // held), step)
 
 
@@ -186,7 +163,7 @@ def read_late_s(p: MatrixProduct, t: Tiles, gpu: Gpu, held: int) -> float:
 
     held: blocks resident per multiprocessor
     """
-    return p.m * p.n * p.batch * p.out_bytes / (DRAM_SHARE * gpu.dram) if p.adds and _ends_alone(t, held) else 0.0
+    return p.m * p.n * p.batch * p.out_bytes / gpu.copied if p.adds and _ends_alone(t, held) else 0.0
 
 
 def _ends_alone(t: Tiles, held: int) -> bool:
@@ -203,11 +180,9 @@ def adding_s(p: MatrixProduct, t: Tiles, gpu: Gpu) -> float:
     if t.splits == 1:
         return 0.0
     partial = workspace_bytes(p, t)
-    edges = BLOCK_START + gpu.dram_latency + EPILOGUE_CYCLES
+    edges = gpu.start + gpu.dram_latency + gpu.end
     dram = partial * _evicted(partial, gpu) + p.m * p.n * p.batch * p.out_bytes * (2 if p.adds else 1)
-    return (
-        LAUNCH_S + edges / gpu.clock + overlapped(partial / (gpu.l2_rate * gpu.clock), dram / (DRAM_SHARE * gpu.dram))
-    )
+    return gpu.launch_s + edges / gpu.clock + overlapped(partial / (gpu.l2_rate * gpu.clock), dram / gpu.copied)
 
 
 def clock_of(p: MatrixProduct, gpu: Gpu, busy: float) -> float:
@@ -230,16 +205,16 @@ def block_cycles(
     persistent block loads its next tile while it writes the last one.
     """
     steps = steps_of(p, t)
-    busy = busy_cycles(t, step)
+    busy = busy_cycles(t, gpu, step)
     chain = chain_cycles(p, t, gpu, step, busy, latency)
-    leave = EPILOGUE_CYCLES + epilogue_bytes(p, t) / gpu.l2_port
+    leave = gpu.end + epilogue_bytes(p, t) / gpu.l2_port
     if t.persistent:
         main = steps * max(busy, chain)
         if t.turns == 1:
-            return BLOCK_START + latency + each * (main + leave)
-        return BLOCK_START + latency + leave + each * max(main, (main + leave) / t.turns)
-    alone = BLOCK_START + latency + steps * max(busy, chain) + leave
-    work = steps * busy + leave - EPILOGUE_CYCLES
+            return gpu.start + latency + each * (main + leave)
+        return gpu.start + latency + leave + each * max(main, (main + leave) / t.turns)
+    alone = gpu.start + latency + steps * max(busy, chain) + leave
+    work = steps * busy + leave - gpu.end
 
     def wave(n: int) -> float:
         return float(
@@ -250,14 +225,14 @@ def block_cycles(
     return each // held * wave(held) + (wave(each % held) if each % held else 0.0)
 
 
-def busy_cycles(t: Tiles, step: Mapping[str, float]) -> float:
+def busy_cycles(t: Tiles, gpu: Gpu, step: Mapping[str, float]) -> float:
     """Cycles of a step if other blocks hide all latencies that they can.
 
     wgmma and a producer's copies run concurrently with the warps. Without a producer, other blocks do not hide the wait
     at the start of a step, as measured for Triton kernels with 32 and 64 terms per step.
     """
     if t.kind == "wgmma":
-        return max(step.values()) + (0.0 if t.producer else STEP_WAIT_CYCLES)
+        return max(step.values()) + (0.0 if t.producer else gpu.step_wait)
     if t.kind == "threads":
         return overlapped(max(step["multiply"], step["issue"]), step["shared"], step["port"], power=IN_ORDER_OVERLAP)
     return overlapped(*step.values(), power=IN_ORDER_OVERLAP)
@@ -328,19 +303,18 @@ def chain_cycles(p: MatrixProduct, t: Tiles, gpu: Gpu, step: Mapping[str, float]
     if t.kind == "wgmma" and t.producer:  # one warpgroup multiplies while another one waits
         read = step["shared"] - copied_bytes(p, t) * t.scatter / gpu.shared_rate
         own = max(step["multiply"], read) / t.workers  # an instruction lasts while its operands are read
-        own = max(own + STEP_WAIT_CYCLES, busy)
-        return own + latency + step["port"] + STEP_WAIT_CYCLES if t.depth < 2 else max(own, latency / (t.depth - 1))
+        own = max(own + gpu.step_wait, busy)
+        return own + latency + step["port"] + gpu.step_wait if t.depth < 2 else max(own, latency / (t.depth - 1))
     meeting = sync_cycles(p, t, gpu)
     if t.kind == "wgmma":  # the next step is prepared while this one is multiplied
-        own = max(busy, meeting + STEP_WAIT_CYCLES)
+        own = max(busy, meeting + gpu.step_wait)
     elif t.kind == "threads":
         slots = max(1.0, 256 / gpu.threads_rate) * t.tm * t.tn + (t.tm + t.tn) / t.vector
-        own = max(busy, t.bk * max(slots, WARP_READ)) + meeting
+        own = max(busy, t.bk * max(slots, gpu.shared_latency)) + meeting
     else:
         cycles = 8.0 * 16 * 8 * FRAGMENT_TERMS[p.kind] / _rate(p, t, gpu)
-        own = (
-            max(busy, t.bk / FRAGMENT_TERMS[p.kind] * max(_mma_count(p, t) * cycles, MMA_LATENCY + WARP_READ)) + meeting
-        )
+        each = max(_mma_count(p, t) * cycles, gpu.mma_latency + gpu.shared_latency)
+        own = max(busy, t.bk / FRAGMENT_TERMS[p.kind] * each) + meeting
     if t.depth < 2:
         return own + latency + step["port"]
     return max(own, latency / (t.depth - 1))
@@ -351,14 +325,13 @@ def sync_cycles(p: MatrixProduct, t: Tiles, gpu: Gpu) -> float:
     warps = t.threads / 32
     slots = max(1.0, warps / gpu.issue) * loop_slots(p, t)
     if t.kind == "wgmma":
-        return BARRIER_CYCLES + ARRIVE_CYCLES * warps + slots + WARP_READ
+        return gpu.barrier + gpu.arrive * warps + slots + gpu.shared_latency
     if t.kind == "threads":
-        first = WARP_READ + warps * (t.tm + t.tn) * read_passes(t.vector, gpu)
+        first = gpu.shared_latency + warps * (t.tm + t.tn) * read_passes(t.vector, gpu)
     else:
-        first = (
-            WARP_READ + MMA_LATENCY + t.workers * (t.tm + t.tn) * FRAGMENT_TERMS[p.kind] * p.in_bytes / gpu.shared_rate
-        )
-    return BARRIER_CYCLES + ARRIVE_CYCLES * warps + ADDRESS_CYCLES * slots + first
+        read = t.workers * (t.tm + t.tn) * FRAGMENT_TERMS[p.kind] * p.in_bytes
+        first = gpu.shared_latency + gpu.mma_latency + read / gpu.shared_rate
+    return gpu.barrier + gpu.arrive * warps + gpu.address * slots + first
 
 
 def epilogue_bytes(p: MatrixProduct, t: Tiles) -> float:
@@ -448,5 +421,5 @@ def _mma_count(p: MatrixProduct, t: Tiles) -> float:
 
 
 def _rate(p: MatrixProduct, t: Tiles, gpu: Gpu) -> float:
-    """Tensor-core operations per cycle and multiprocessor for the operands' kind; 64 if the device lacks the kind."""
-    return (gpu.wgmma if t.kind == "wgmma" else gpu.mma).get(p.kind, 64.0)
+    """Tensor-core operations per cycle and multiprocessor for the operands' kind."""
+    return (gpu.wgmma if t.kind == "wgmma" else gpu.mma).get(p.kind, gpu.other_rate)

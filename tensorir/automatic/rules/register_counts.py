@@ -15,9 +15,9 @@ from tensorir.ir.dims import most
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.tree import Axis, Binary, Expr, Iter, Load, Select, Var
 from tensorir.ir.visit import find, has, uses
-from tensorir.prices import CORE_PRICES
+from tensorir.machine import CPU
 
-PRICES = CORE_PRICES.window
+PRICES = CPU.prices.window
 PICKED_LANES = 8
 """Maximum lanes for which a partial vector at a border costs two loads and a shuffle."""
 END_TILES = 4
@@ -75,7 +75,7 @@ def picked(load: Load, lane: Var, lanes: int) -> float:
     """Additional cycles per vector of a load whose lanes read every second element of a row; 0 for other strides."""
     if not load.index or slope(load.index[-1], lane) != 2:
         return 0.0
-    return 1.5 if lanes <= PICKED_LANES else PRICES.element * lanes
+    return CPU.prices.stream.pick if lanes <= PICKED_LANES else PRICES.element * lanes
 
 
 def decisions(nest: Nest) -> list[tuple[Expr, ...]]:

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, cached_property
 
 from tensorir.arith.access import Group, grouped
-from tensorir.automatic.counts import OVERLAP
 from tensorir.automatic.facts import Graph, Nest, vector_lanes
 from tensorir.automatic.levels import levels_of
 from tensorir.automatic.part import Config, Part
@@ -25,13 +24,12 @@ from tensorir.automatic.rules.stream import windows
 from tensorir.engines.model import SPARE_REGISTERS, room
 from tensorir.ir.dims import most
 from tensorir.ir.tree import Iter
-from tensorir.machine import machine_of
-from tensorir.prices import CORE_PRICES
+from tensorir.machine import CPU, machine_of
 from tensorir.schedule.schedule import BaseSchedule
 from tensorir.target import Target
 from tensorir.tune.legal import Predicate
 
-PRICES = CORE_PRICES.window
+PRICES = CPU.prices.window
 TAPS = 32
 """Maximum terms that are unrolled; longer sums keep loops over their outer axes."""
 
@@ -247,8 +245,8 @@ class RegisterPart(Part):
                 computed = height * width * r.computed * terms
                 loaded = PRICES.loaded * self._loads(r, lanes, vectors, dict(tile))
                 waiting = PRICES.chain * terms if terms > TAPS else 0.0  # of terms that are written out, tiles overlap
-                total += max(computed, waiting, loaded) + OVERLAP * min(computed, loaded)
-            total *= 1.0 + max(0, height - CORE_PRICES.sums) / PRICES.crowded
+                total += max(computed, waiting, loaded) + CPU.prices.operation.overlap * min(computed, loaded)
+            total *= 1.0 + max(0, height - CPU.prices.sums) / PRICES.crowded
             return total * (1.0 + PRICES.column * (max(tile)[1] - 1) if len(tile) > 1 else 1.0)
 
         return cycles

@@ -16,6 +16,7 @@ from tensorir.automatic.rules.register_counts import END_TILES, PICKED_LANES, bo
 from tensorir.ir.dims import most
 from tensorir.ir.tree import Var
 from tensorir.ir.visit import uses
+from tensorir.machine import CPU
 from tensorir.schedule.schedule import BaseSchedule
 
 BODIES = 12
@@ -24,8 +25,7 @@ TILES_WITH_ENDS = 4
 """Least tiles per block for which the block's first and last tile are cut off."""
 TIMES_MORE_BLOCKS = 8
 """Factor by which blocks of one tile each, with statically known borders, may exceed the wanted number."""
-AT_ROWS, AT_LANES, AT_LANES_ALONE = 0.2, 0.5, 3.0
-"""Relative slowdown of a border tile: by conditions on rows, on lanes, and on lanes that are loaded one by one."""
+PRICES = CPU.prices.window
 Spans = list[tuple[int, int]]
 
 
@@ -114,11 +114,11 @@ class Walk:
     @property
     def at_borders(self) -> float:
         """Slowdown factor of all tiles by the conditions of border tiles."""
-        longer, at_lanes = 1.0, (AT_LANES if self.lanes <= PICKED_LANES else AT_LANES_ALONE) / self.vectors
+        longer, at_lanes = 1.0, (PRICES.lanes if self.lanes <= PICKED_LANES else PRICES.lanes_alone) / self.vectors
         for axis in self.bordered:
             share = self.shares[axis]
             tiles = share.each if share.blocks > 1 < share.each else self._count(axis)  # of others, all blocks ask
-            longer *= 1.0 + min(2, tiles) / tiles * (at_lanes if axis == self.lane else AT_ROWS)
+            longer *= 1.0 + min(2, tiles) / tiles * (at_lanes if axis == self.lane else PRICES.rows)
         return longer
 
     def finish(self, s: BaseSchedule) -> None:

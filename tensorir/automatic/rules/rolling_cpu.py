@@ -19,8 +19,6 @@ from tensorir.schedule.schedule import BaseSchedule
 from tensorir.target import Target
 from tensorir.tune.legal import Predicate
 
-MULTIPLY_S = 0.5e-9
-"""Seconds of a vector multiply-add, including its loads."""
 QUERIES = 64
 """Queries of a block where there are many."""
 
@@ -83,15 +81,17 @@ class TiledRollingPart(RollingPart):
         """Modelled seconds: multiply-adds and loads of whole tiles, overhead per tile of keys, idle cores."""
         queries, keys, tile, lanes, vectors = (int(c[n]) for n in ("queries", "keys", "tile", "lanes", "vectors"))
         heads, length, depth = self.heads * parts_of(c), -(-self.length // parts_of(c)), self.depth
+        machine = machine_of(self.target)
+        prices = machine.prices.rolling
         blocks, pieces = -(-self.count // queries), -(-length // keys)
         width = lanes * max(1.0, 32 / lanes / max(16, self.target.vector_bytes // 2))
-        loads = 1 + 0.5 * (tile + vectors) / (tile * vectors) + max(0.0, 8 / (tile * vectors) - 1)
+        loads = 1 + 0.5 * (tile + vectors) / (tile * vectors) + max(0.0, machine.prices.sums / (tile * vectors) - 1)
         ragged = 1.0 + 2.0 * (self.count % queries > 0) / blocks + 2.0 * (length % keys > 0) / pieces
-        each = queries * keys * (depth * loads + 24) + queries * 4 * depth
+        each = queries * keys * (depth * loads + prices.weight) + queries * prices.rescale * depth
         far = 1.0 + queries * (keys + depth) / (1 << 16)
-        at_once = min(machine_of(self.target).cores, heads * blocks)
-        seconds = heads * blocks * pieces * each / width * MULTIPLY_S * ragged * far / at_once
-        return seconds + self._combining_s(c)
+        at_once = min(machine.cores, heads * blocks)
+        cycles = heads * blocks * pieces * each / width * prices.multiply * ragged * far / at_once
+        return cycles / machine.clock + self._combining_s(c)
 
     # -- the steps
 

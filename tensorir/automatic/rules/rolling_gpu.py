@@ -20,7 +20,6 @@ from tensorir.ir.tree import Buffer, Const, Var
 from tensorir.ir.visit import find
 from tensorir.schedule.schedule import BaseSchedule
 from tensorir.target import Target
-from tensorir.tune.gpu_model import LAUNCH_S
 from tensorir.tune.legal import Predicate
 
 KINDS = {"float16": "f16", "bfloat16": "bf16"}
@@ -168,16 +167,16 @@ class WarpRollingPart(RollingPart):
         held = min(gpu.blocks, gpu.threads // threads, gpu.shared_bytes // (self.shared(c) + QUERY_BYTES))
         held = max(1, min(held, gpu.registers // (self.registers() * threads)))
         parts = self._busy(c, gpu)
-        rows = 2 * keys * 8.0  # a thread goes through its query's scores and weights, each after the last one
+        rows = 2 * keys * gpu.score  # a thread goes through its query's scores and weights, each after the last one
         copies = gpu.dram_latency if c["stages"] == 1 else 0.0
-        alone, busy = sum(parts) * self._spread(c) + rows + copies + 6 * 30.0, max(parts)
+        alone, busy = sum(parts) * self._spread(c, gpu) + rows + copies + 6 * gpu.shared_latency, max(parts)
         pieces, heads = -(-self.length // (keys * parts_of(c))), self.heads * parts_of(c)
         blocks = -(-self.count // queries) * heads
         each = -(-blocks // gpu.units)
-        wave = pieces * max(alone, held * busy) + gpu.dram_latency + 1000.0
-        return float(-(-each // held) * wave / gpu.clock + LAUNCH_S) + self._combining_s(c)
+        wave = pieces * max(alone, held * busy) + gpu.dram_latency + gpu.start + gpu.end
+        return float(-(-each // held) * wave / gpu.clock + gpu.launch_s) + self._combining_s(c)
 
-    def _spread(self, c: Config) -> float:
+    def _spread(self, c: Config, gpu: Gpu) -> float:
         """Slowdown factor of a block alone on its multiprocessor; 1.0 here."""
         return 1.0
 

@@ -25,12 +25,8 @@ PASSED_BYTES, PASSED_SLOTS = 20, 16
 """Bytes of shared-memory traffic per score, and instructions per score: a store, a load for the maximum, a load for the
 weight, the weight's store, a load for the sum.
 """
-SPECIAL = 16
-"""Exponentials per cycle of a multiprocessor."""
 HELD_SUMS = 160
 """Maximum accumulators and scores per thread that leave registers for operands."""
-SCHEDULERS = 4
-"""Warp schedulers per multiprocessor."""
 
 
 def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
@@ -84,8 +80,8 @@ class ThreadRollingPart(WarpRollingPart):
         """Registers per thread: accumulators, scores or operands, addresses."""
         return min(255, self.columns + 140)
 
-    def _spread(self, c: Config) -> float:
-        return max(1.0, SCHEDULERS / c["warps"])
+    def _spread(self, c: Config, gpu: Gpu) -> float:
+        return max(1.0, gpu.issue / c["warps"])
 
     def _busy(self, c: Config, gpu: Gpu) -> tuple[float, ...]:
         warps, keys = c["warps"], c["keys"]
@@ -95,7 +91,7 @@ class ThreadRollingPart(WarpRollingPart):
         shared = loads * 128 / gpu.shared_rate + passed / gpu.shared_rate
         multiply = 2.0 * queries * keys * (d + e) / gpu.threads_rate
         issue = (queries * keys / 32 * (d + e + PASSED_SLOTS) + loads) / gpu.issue
-        return max(multiply, issue), shared, 4.0 * keys * (d + e) / gpu.l2_port, queries * keys / SPECIAL
+        return max(multiply, issue), shared, 4.0 * keys * (d + e) / gpu.l2_port, queries * keys / gpu.special
 
     # -- the schedule
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 
-from tensorir.automatic.counts import ISSUE, called
+from tensorir.automatic.counts import called
 from tensorir.automatic.facts import Nest, bytes_of
 from tensorir.automatic.levels import choices
 from tensorir.automatic.part import Config
@@ -18,10 +18,9 @@ from tensorir.automatic.rules.requests import WINDOW
 from tensorir.automatic.rules.row_chain import Chain
 from tensorir.automatic.rules.rows_part import RowsPart, kept_bytes
 from tensorir.automatic.rules.rows_split import RowsInParts
-from tensorir.automatic.rules.stream import JOIN_S, RUNS, add_parts, all_along
+from tensorir.automatic.rules.stream import PRICES, add_parts, all_along
 from tensorir.engines.blocks import joint
 from tensorir.schedule.schedule import BaseSchedule
-from tensorir.tune.gpu_model import LAUNCH_S
 
 LEAST_ROWS = 16
 """Least number of adjacent rows."""
@@ -117,20 +116,21 @@ class AcrossPart(RowsPart):
         Traffic is slower for short contiguous runs, and by threads that have no row.
         """
         share, pieces, threaded = int(c.get("share", 1)), int(c["pieces"]), self.levels.threaded
-        columns = int(c["columns"]) if threaded or pieces == 1 else self.width
+        columns, machine = int(c["columns"]) if threaded or pieces == 1 else self.width, self.levels.machine
         blocks = self.rows // self.width * -(-self.width // columns) * pieces
         partial = bytes_of(self.anchor.writes[0]) * pieces if pieces > 1 else 0
         moved = sum(bytes_of(b) for b in self.outside)
         if not threaded:
-            cycles = sum(self.chain.length(n) * (n.operations / ISSUE + called(n)) for n in self.nests)
-            runs = 1 + 8 * RUNS / self.bits / min(columns, self.width)
+            issue = machine.prices.operation.issue
+            cycles = sum(self.chain.length(n) * (n.operations / issue + called(n)) for n in self.nests)
+            runs = 1 + 8 * PRICES.rows / self.bits / min(columns, self.width)
             taken = self.levels.seconds(self.rows * cycles / self._lanes, (moved + 4 * partial) * runs, blocks)
-            return taken + (JOIN_S if pieces > 1 else 0.0)
+            return taken + PRICES.adding / machine.clock * (pieces > 1)
         waste = -(-self.width // columns) * columns / self.width
         steps = sum(-(-self.chain.length(n) // (share * pieces)) * n.operations for n in self.nests)
-        cycles = blocks * (steps + COMBINE_STEPS * share) * self.levels.machine.turn
+        cycles = blocks * (steps + COMBINE_STEPS * share) * machine.turn
         taken = self.levels.seconds(cycles, (moved + 2 * partial * self.splits) * waste, blocks, columns * share)
-        return taken + (self.split_s(pieces) if not self.splits else LAUNCH_S if pieces > 1 else 0.0)
+        return taken + (machine.launch_s * (pieces > 1) if self.splits else self.split_s(pieces))
 
     @property
     def _lanes(self) -> int:

@@ -22,6 +22,7 @@ from tensorir.automatic.rules.rows_part import RowsPart, kept_bytes, length_of, 
 from tensorir.automatic.rules.rows_split import RowsInParts
 from tensorir.automatic.rules.stream import all_along
 from tensorir.engines.blocks import joint
+from tensorir.gpu_devices import usual_gpu
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.structure import identical
 from tensorir.ir.tree import Buffer, Load, Var
@@ -35,8 +36,6 @@ SMALL_PRODUCT = 256
 """Multiply-adds of a product within a row, up to which it needs no register tile."""
 ELEMENTS_PER_THREAD = 4
 """Most elements of a row for each thread, where rows are fewer than multiprocessors."""
-SCALAR_COST = 1.05
-"""Cost of bytes that threads access one element at a time, relative to vectors."""
 
 
 class AlongPart(RowsPart):
@@ -95,7 +94,7 @@ class AlongPart(RowsPart):
         near = self._staged if parts_of(c) == 1 else []
         readers = {b: sum(b in n.reads for n in self.nests) for b in self.outside if b not in near}
         again = sum(bytes_of(b) * max(0, count - 1) for b, count in readers.items())
-        return moved * (1.0 if int(c["lanes"]) > 1 else SCALAR_COST) + again
+        return moved * (1.0 if int(c["lanes"]) > 1 else 1.0 + usual_gpu(self.target).words) + again
 
     # -- the steps
 

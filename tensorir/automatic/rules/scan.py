@@ -14,16 +14,14 @@ from tensorir.automatic.rules.narrow import expected_s
 from tensorir.automatic.rules.scan_gpu import ThreadsPart, along
 from tensorir.ir.tree import Binary, Combiner, Iter, Store, Update
 from tensorir.ir.visit import find, uses
+from tensorir.machine import CPU
 from tensorir.schedule.schedule import BaseSchedule
 from tensorir.target import Target
 
 LONG_SCAN = 1 << 13
 """Least elements of a single scan for which three kernels pay."""
 THREADS = 64
-COMBINE_CYCLES = 2.4
-"""Cycles of a dependent combination of two vectors."""
-WIDE_MOVES = 1.6
-"""Time of a lane shuffle in a 64-byte vector relative to a 32-byte one."""
+PRICES = CPU.prices.stream
 
 
 def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
@@ -78,8 +76,8 @@ class ScanLanesPart(Part):
     def _seconds(self, c: Config) -> float:
         """Modelled seconds: one combination per vector of columns, log2(lanes) steps per vector of a row."""
         n, block, lanes = self.anchor, int(c["block"]), int(c["lanes"])
-        steps = COMBINE_CYCLES * (1.0 if self.columns else math.log2(lanes) if lanes > 1 else 1.0)
-        steps *= WIDE_MOVES if not self.columns and lanes * self.bits >= 512 else 1.0
+        steps = PRICES.scan * (1.0 if self.columns else math.log2(lanes) if lanes > 1 else 1.0)
+        steps *= PRICES.wide_moves if not self.columns and lanes * self.bits >= 512 else 1.0
         width = n.size([self.last]) if self.columns else n.cells
         blocks = n.cells // width * math.ceil(width / block)
         return self.levels.seconds(n.size(n.stage.iters) / lanes * steps, n.moved, blocks)

@@ -17,7 +17,7 @@ from tensorir.automatic.facts import Graph, Nest, widest_bits
 from tensorir.automatic.part import Config
 from tensorir.automatic.rules.requests import SECTOR
 from tensorir.automatic.rules.rolling import own_loops
-from tensorir.automatic.rules.scan_gpu import BARRIERS, COMBINE_CYCLES, GpuScanPart
+from tensorir.automatic.rules.scan_gpu import GpuScanPart
 from tensorir.engines.blocks import extent_of
 from tensorir.gpu_devices import Gpu
 from tensorir.ir.dims import most
@@ -26,7 +26,7 @@ from tensorir.ir.visit import find, uses
 from tensorir.schedule.history import AxisRef
 from tensorir.schedule.schedule import BaseSchedule
 from tensorir.target import Target
-from tensorir.tune.gpu_model import BLOCK_START, DRAM_SHARE, LAUNCH_S, WARP_READ, overlapped
+from tensorir.tune.gpu_model import overlapped
 
 RUNS = (33, 17)
 """Elements of a run of a scan in tiles."""
@@ -109,15 +109,15 @@ class BlockScanPart(GpuScanPart):
         busy = self.levels.machine.busy(blocks, threads * rows)
         sectors = 1.0 if self.alongside else max(1.0, SECTOR / (rows * self.bytes))
         moved = self.anchor.moved * (1.5 if tiles > 1 else 1.0) * sectors
-        each = 2 * (WARP_READ / gpu.loads + COMBINE_CYCLES)
-        each += 0.0 if self.alongside else (gpu.dram_latency + WARP_READ) / gpu.loads
+        each = 2 * (gpu.shared_latency / gpu.loads + gpu.combine)
+        each += 0.0 if self.alongside else (gpu.dram_latency + gpu.shared_latency) / gpu.loads
         copied = self.alongside * gpu.dram_latency * -(-run // (4 * gpu.loads))
-        waits = BLOCK_START + gpu.dram_latency + 3 * BARRIERS + copied + run * each + threads * WARP_READ
+        waits = gpu.start + gpu.dram_latency + 3 * gpu.barriers + copied + run * each + threads * gpu.shared_latency
         waves = math.ceil(blocks / (resident * gpu.units))
-        taken = overlapped(moved / (DRAM_SHARE * gpu.dram * busy), waves * waits / gpu.clock)
+        taken = overlapped(moved / (gpu.copied * busy), waves * waits / gpu.clock)
         if tiles > 1:  # two more kernels, the second of one block for each scan
-            taken += 2 * LAUNCH_S + math.isqrt(tiles) * 4 * WARP_READ / gpu.clock
-        return LAUNCH_S + taken
+            taken += 2 * gpu.launch_s + math.isqrt(tiles) * 4 * gpu.shared_latency / gpu.clock
+        return gpu.launch_s + taken
 
     # -- the steps
 

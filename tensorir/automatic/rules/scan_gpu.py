@@ -18,12 +18,8 @@ from tensorir.ir.structure import among
 from tensorir.ir.tree import Axis, Iter, Load
 from tensorir.ir.visit import uses
 from tensorir.schedule.schedule import BaseSchedule
-from tensorir.tune.gpu_model import DRAM_SHARE, LAUNCH_S, WARP_READ, overlapped
+from tensorir.tune.gpu_model import overlapped
 
-COMBINE_CYCLES = 4.0
-"""Cycles of a dependent combination of two elements."""
-BARRIERS = 60.0
-"""Cycles of the block's barriers before and after a copy."""
 REGISTERS = 64
 """Registers per thread for loaded elements."""
 COPIED = 16
@@ -121,11 +117,11 @@ class ThreadsPart(GpuScanPart):
         elements = cells * self.length
         loads = elements * len(self.staged) / wide / (1 if apart else self.target.warp)
         stores = elements * len(self.anchor.writes) * (1 if self.in_rows else SECTOR / 8 / self.target.warp)
-        waits = gpu.dram_latency + (BARRIERS if shared else 0.0)
-        waits += items * COMBINE_CYCLES + (WARP_READ if shared else 0.0)
+        waits = gpu.dram_latency + (gpu.barriers if shared else 0.0)
+        waits += items * gpu.combine + (gpu.shared_latency if shared else 0.0)
         resident = min(gpu.blocks, gpu.threads // threads) * gpu.units
-        return LAUNCH_S + overlapped(
-            self.anchor.moved / (DRAM_SHARE * gpu.dram * busy),
+        return gpu.launch_s + overlapped(
+            self.anchor.moved / (gpu.copied * busy),
             loads / (gpu.issue * gpu.clock * gpu.units * busy),
             stores * SECTOR / (gpu.l2_rate * gpu.clock),
             math.ceil(blocks / resident) * math.ceil(self.length / items) * waits / gpu.clock,

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from tensorir.automatic.facts import Graph, Nest, bytes_of, vector_lanes
 from tensorir.automatic.levels import levels_of
 from tensorir.automatic.part import Config, Part
-from tensorir.automatic.rules.stream import BYTES_S
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.tree import Iter, Update
 from tensorir.ir.visit import find, uses
@@ -26,8 +25,6 @@ TERMS = 16
 THREADS = 256
 RUN = 1024
 """Least bytes of a row per block: less would share cache lines and prefetches with other blocks."""
-TERM_S = 1e-9
-"""Seconds per term, or per vector of terms."""
 PARTS = 32
 """Private copies per block of threads, one each."""
 
@@ -74,10 +71,10 @@ class PrivatePart(Part):
         return {"parts": [n for n in wanted if n <= most] or [2]}
 
     def expected(self) -> Callable[[Config], float] | None:
-        copy = bytes_of(self.anchor.writes[0])
-        at_once = 256 if self.levels.threaded else 8
-        terms = TERM_S * self.anchor.size(self.anchor.stage.iters)
-        return lambda c: terms / min(c["parts"], at_once) + 3 * c["parts"] * copy / BYTES_S[self.target.kind]
+        copy, machine = bytes_of(self.anchor.writes[0]), self.levels.machine
+        at_once = machine.cores * (PARTS if self.levels.threaded else 1)
+        terms = machine.prices.stream.term / machine.clock * self.anchor.size(self.anchor.stage.iters)
+        return lambda c: terms / min(c["parts"], at_once) + machine.moved_s(3.0 * c["parts"] * copy)
 
     def schedule(self, s: BaseSchedule, config: Config) -> None:
         name = self.anchor.name
@@ -142,7 +139,7 @@ class ColumnsPart(Part):
 
     def expected(self) -> Callable[[Config], float] | None:
         rows, terms = self.anchor.size(self.others), self.anchor.size(self.anchor.stage.iters)
-        cycles = TERM_S * machine_of(self.target).clock * terms
+        cycles = machine_of(self.target).prices.stream.term * terms
 
         def seconds(c: Config) -> float:
             blocks = rows * -(-self.width // int(c["block"]))

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from tensorir.automatic.counts import ISSUE
 from tensorir.automatic.facts import Graph, Nest, vector_lanes
-from tensorir.automatic.levels import SUM_CYCLES, levels_of
+from tensorir.automatic.levels import levels_of
 from tensorir.automatic.part import Config, Part
 from tensorir.automatic.rules.row_chain import chain_of
 from tensorir.automatic.rules.rows_across import AcrossPart
-from tensorir.automatic.rules.stream import BYTES_S, CACHE_RATIO, JOIN_S, add_parts
+from tensorir.automatic.rules.stream import add_parts
 from tensorir.engines.blocks import joint
+from tensorir.gpu_devices import usual_gpu
 from tensorir.ir.dtypes import DTYPES
 from tensorir.schedule.schedule import BaseSchedule
 from tensorir.target import Target
-from tensorir.tune.gpu_model import LAUNCH_S
 from tensorir.tune.legal import Predicate
 
 CELLS = {"cpu": 8, "gpu": 256}
@@ -24,10 +23,6 @@ TERMS = {"cpu": 1 << 13, "gpu": 1 << 12}
 """Least terms of a cell."""
 LONG_SUM = 1 << 8
 """Least terms for one block, rather than one thread, per cell on a GPU."""
-TERM_S = 1e-8
-"""Seconds per term of a GPU thread; blocks for all cells must not take longer to load."""
-UNIT_BYTES_S = 9e10
-"""Memory bandwidth of one multiprocessor in bytes per second: 64 per cycle."""
 
 
 def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
@@ -52,7 +47,8 @@ def shared(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
     threaded = levels_of(target).threaded
     if threaded and anchor.cells > CELLS["gpu"]:
         read = sum(DTYPES[x.dtype].bits // 8 for x in anchor.loads if x.buffer in anchor.reads)
-        most = int(TERM_S * CACHE_RATIO * BYTES_S["gpu"] / max(1, read))
+        gpu = usual_gpu(target)  # blocks for all cells must not take longer to load than a thread for its terms
+        most = int(gpu.read_and_multiply / gpu.clock * gpu.l1_ratio * gpu.copied / max(1, read))
         yield from _split(graph, anchor, target, again=True, cells=most, terms=LONG_SUM)
     else:
         parts = _split(graph, anchor, target, again=True)
@@ -68,7 +64,8 @@ def _pays(graph: Graph, anchor: Nest, target: Target) -> bool:
     terms = anchor.size(anchor.reduced) * sum(DTYPES[b.dtype].bits // 8 for b in anchor.reads)
     chain = chain_of(graph, anchor) if anchor.kind == "reduce" else None
     across = chain is not None and bool(chain.rows) and AcrossPart.suits(chain)
-    return terms / UNIT_BYTES_S > LAUNCH_S and not across
+    gpu = usual_gpu(target)
+    return terms / (gpu.l2_port * gpu.clock) > gpu.launch_s and not across
 
 
 def _split(graph: Graph, anchor: Nest, target: Target, again: bool = False, cells: int | None = None,
@@ -120,16 +117,16 @@ class SplitPart(Part):
     def _on_cores(self, c: Config) -> float:
         """Modelled seconds on a CPU: dependent additions to ``vectors`` accumulators, and a second kernel."""
         terms = self.terms * self.anchor.cells / c["lanes"]
-        cycles = max(terms * self.anchor.operations / ISSUE, terms / c["vectors"] * SUM_CYCLES)
-        return self.levels.seconds(cycles, self.anchor.moved, c["parts"] * self.anchor.cells) + JOIN_S
+        machine = self.levels.machine
+        prices = machine.prices
+        cycles = terms * max(self.anchor.operations / prices.operation.issue, prices.stream.sum / c["vectors"])
+        taken = self.levels.seconds(cycles, self.anchor.moved, c["parts"] * self.anchor.cells)
+        return taken + prices.stream.adding / machine.clock
 
     def _on_multiprocessors(self, c: Config) -> float:
-        moved = self.anchor.moved / BYTES_S["gpu"]
-        return (
-            (0.0 if c["parts"] == 1 else LAUNCH_S)
-            + moved * max(1.0, 128 / (c["parts"] * self.anchor.cells))
-            + c["parts"] * self.anchor.cells * 1e-9
-        )
+        machine, blocks = self.levels.machine, c["parts"] * self.anchor.cells
+        moved = machine.moved_s(self.anchor.moved) * max(1.0, machine.cores / blocks)
+        return machine.launch_s * (c["parts"] > 1) + moved + blocks * machine.turn / machine.clock
 
     def schedule(self, s: BaseSchedule, config: Config) -> None:
         name, own = self.anchor.name, [self.anchor.loops[it.var] for it in self.anchor.spatial]

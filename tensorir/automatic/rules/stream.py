@@ -9,38 +9,26 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from tensorir.arith.access import along_last, dims_along
 from tensorir.automatic.counts import called
 from tensorir.automatic.facts import Graph, Nest, bytes_of, vector_lanes, widest_bits
-from tensorir.automatic.levels import SUM_CYCLES, levels_of
+from tensorir.automatic.levels import levels_of
 from tensorir.automatic.part import Config, Part
 from tensorir.automatic.rules.register_counts import PICKED_LANES, picked
 from tensorir.automatic.rules.requests import WINDOW, Requests, Run
 from tensorir.automatic.rules.row_chain import LONGEST_CHAIN
 from tensorir.engines.blocks import add_by_tree, joint
 from tensorir.engines.model import crowding
+from tensorir.gpu_devices import usual_gpu
 from tensorir.ir.dims import most
 from tensorir.ir.structure import identical
 from tensorir.ir.tree import Iter, Select, Var
 from tensorir.ir.visit import find, has, uses
-from tensorir.prices import CORE_PRICES
+from tensorir.machine import CPU
 from tensorir.schedule.schedule import BaseSchedule
 from tensorir.target import Target
 
 THREADS = 256
-BYTES_S = {"cpu": 10e9, "gpu": 1e12}
-"""Approximate memory bandwidth in bytes per second; only ratios on one device matter."""
-CACHE_RATIO = 8.0
-"""Bandwidth of a GPU's L1 caches relative to its memory."""
+PRICES, L2 = CPU.prices.stream, CPU.caches[1]
 ADDING = 64
 """Threads per block of a kernel that adds partial sums."""
-JOIN_S = 2.5e-6
-"""Seconds of a CPU kernel that adds partial sums, memory traffic excluded."""
-STEP, LEFT = 1.0, 10.0
-"""Cycles of a loop iteration's overhead, and of a loop's exit."""
-TEST_CYCLES, SHUFFLE_CYCLES = 0.55, 4.0
-"""Cycles of a guard per lane, and of a shuffle for loads with a condition per lane."""
-FAR_BYTES = 1 << 20
-"""Bytes above which an array does not stay in a core's cache."""
-RUNS = 110
-"""Bytes that could be read contiguously in the time of a jump to another row."""
 
 
 def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
@@ -198,7 +186,8 @@ class VectorPart(Part):
             vectors = {b: lanes for r in self._requests.values() for b in r.arrays if lanes > 1} | vectors
         written = {b for r in self._requests.values() for b in r.nest.writes if lanes > 1}
         alone = moved - sum(map(bytes_of, {*vectors, *written}))
-        return moved + 0.1 * max(0, alone) + sum(r.more(lanes, vectors) for r in self._requests.values()) / CACHE_RATIO
+        gpu, more = usual_gpu(self.target), sum(r.more(lanes, vectors) for r in self._requests.values())
+        return moved + gpu.words * max(0, alone) + more / gpu.l1_ratio
 
     def _blocks(self, c: Config) -> int:
         """Number of blocks that cores walk: parts of a row, or several rows each."""
@@ -209,14 +198,14 @@ class VectorPart(Part):
 
     def _jumped(self, step: int) -> float:
         """Bytes of a core's memory traffic, increased for large arrays accessed row by row."""
-        run, found = max(64, step * self.bits // 8), 0.0
+        run, found = max(CPU.line, step * self.bits // 8), 0.0
         for n in self._nests:
             down, lane = {it.var for it in n.reduced}, {it.var for it in n.spatial[-1:]}
             for b in (*n.reads, *n.writes):
                 rows = [i for x in n.loads if x.buffer is b for i in x.index[:-1]]
-                jumps = RUNS / run if any(uses(i, down) for i in rows) else 0.0
-                jumps = RUNS / 64 if not n.reduced and any(uses(i, lane) for i in rows) else jumps
-                found += bytes_of(b) * (1 + jumps if bytes_of(b) > FAR_BYTES else 1.0)
+                jumps = PRICES.rows / run if any(uses(i, down) for i in rows) else 0.0
+                jumps = PRICES.rows / CPU.line if not n.reduced and any(uses(i, lane) for i in rows) else jumps
+                found += bytes_of(b) * (1 + jumps if bytes_of(b) > L2.nbytes else 1.0)
         return found
 
     def _cycles(self, lanes: int, vectors: int) -> float:
@@ -231,12 +220,12 @@ class VectorPart(Part):
             terms, run = n.size(n.reduced), most(n.reduced[-1].extent) if n.reduced else 1
             each = vectors * (wide * (max(1, n.values) + called(n)) + self._picked(n, lanes))
             each += sum(
-                step * CORE_PRICES.window.element * (1 + (crowding(step, pitch) - 1) / 4) for pitch in self._pitches(n)
+                step * CPU.prices.window.element * (1 + (crowding(step, pitch) - 1) / 4) for pitch in self._pitches(n)
             )
             asks = (vectors > 1 or not whole) and not self._shifts(step) and not has(n.stage.body, Select)
-            waits, loop = (SUM_CYCLES, STEP + LEFT / run) if terms > WINDOW else (0.0, 0.0)
+            waits, loop = (PRICES.sum, PRICES.step + PRICES.leave / run) if terms > WINDOW else (0.0, 0.0)
             row = whole * max(each + loop, waits)
-            row += (rest > 0) * max((max(each, TEST_CYCLES * step) if asks else each) + loop, waits)
+            row += (rest > 0) * max((max(each, PRICES.test * step) if asks else each) + loop, waits)
             cycles += self.anchor.cells / self.length * terms * row
         return cycles
 
@@ -246,7 +235,7 @@ class VectorPart(Part):
         found = 0.0
         for it in n.spatial[-1:]:
             asked = any(uses(x.cond, {it.var}) for x in find(n.stage.body, Select))
-            alone = SHUFFLE_CYCLES if lanes <= PICKED_LANES else CORE_PRICES.window.element * lanes
+            alone = PRICES.shuffle if lanes <= PICKED_LANES else CPU.prices.window.element * lanes
             found += sum(alone if asked else picked(x, it.var, lanes) for x in n.loads if uses(x, {it.var}))
         return found
 

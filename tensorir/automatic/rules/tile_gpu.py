@@ -21,7 +21,7 @@ from tensorir.automatic.rules.conv_part import ConvPart
 from tensorir.automatic.rules.conv_view import conv_view
 from tensorir.automatic.rules.matrix_view import MatrixView, matrix_view, multiplies
 from tensorir.automatic.rules.products import ProductPart, summed
-from tensorir.engines.gemm_blocks import Blocks, Engine, Sums, part_length
+from tensorir.engines.gemm_blocks import Blocks, Engine, Sums, multiprocessors, part_length
 from tensorir.engines.gemm_gpu import SharedTile, WarpTile
 from tensorir.engines.gemm_hopper import ROW_BYTES, STORED, HopperTile, leave_in_tiles
 from tensorir.engines.gemm_tensor import VECTOR, TensorTile, added, leave_in_vectors
@@ -55,8 +55,6 @@ VALUES: Mapping[type[Engine], Mapping[str, int]] = {
     SharedTile: dict(ti=4, tj=3, ri=4, rj=4, bk=2, vector=2, fragments=2, depth=2, splits=4),
 }  # fmt: skip
 """Maximum values searched per knob of each engine, when other parts have knobs too."""
-WHOLE_PARTS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 16, 18, 22, 26, 33, 44, 66, 88, 132)
-"""Numbers of parts of long sums (split-K) that fill 132 multiprocessors."""
 CHEAP_OPS = 16
 """Maximum operations of a map recomputed for each copied element, zero padding included."""
 MOST_WASTED = 2
@@ -170,10 +168,16 @@ class BlockProductPart(ProductPart[Engine]):
         own: dict[str, Sequence[object]] = {**self.engine.knobs(self.p, self.target)}
         if self._ends_anywhere:
             k, step = self.p.k, ROW_BYTES // self.p.element_bytes
-            own["splits"] = sorted({-(-k // part_length(k, n, step)) for n in WHOLE_PARTS if n * step <= k}) or [1]
+            own["splits"] = sorted({-(-k // part_length(k, n, step)) for n in self._parts if n * step <= k}) or [1]
         matrices = self.view.plain and self.alone
         kept = {"rest": matrices, "atomic": matrices and not self.epilogue and self.graph.wishes.any_order}
         return {name: list(values) if kept.get(name, True) else [0] for name, values in own.items()}
+
+    @property
+    def _parts(self) -> set[int]:
+        """Numbers of parts of long sums (split-K) that fill all multiprocessors, or two thirds of them."""
+        units = multiprocessors(self.target)
+        return {units // n for n in range(1, units + 1)} | {2 * units // 3}
 
     @property
     def _ends_anywhere(self) -> bool:

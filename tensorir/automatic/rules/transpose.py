@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from tensorir.arith.access import along_last
 from tensorir.automatic.facts import Graph, Nest, bytes_of
 from tensorir.automatic.part import Config, Part
-from tensorir.automatic.rules.stream import BYTES_S
 from tensorir.ir.tree import Iter, Load
 from tensorir.ir.visit import uses
+from tensorir.machine import machine_of
 from tensorir.schedule.schedule import BaseSchedule
 from tensorir.target import Target
 
@@ -57,7 +57,8 @@ class TransposePart(Part):
 
     def expected(self) -> Callable[[Config], float] | None:
         moved, read = self.anchor.moved, bytes_of(self.load.buffer)
-        return lambda c: (moved + 0.01 * read * abs(c["rows"] - 8)) / BYTES_S["gpu"]
+        machine = machine_of(self.target)
+        return lambda c: machine.moved_s(moved + read * abs(c["rows"] - 8) / 100)
 
     def schedule(self, s: BaseSchedule, config: Config) -> None:
         loops = self.anchor.loops

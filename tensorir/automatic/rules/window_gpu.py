@@ -28,11 +28,8 @@ from tensorir.ir.layout import LANES_OF_WARP
 from tensorir.schedule.schedule import BaseSchedule
 from tensorir.target import Target
 from tensorir.tune.gpu_model import (
-    BLOCK_START,
     COPY_SLOTS,
-    DRAM_SHARE,
     IN_ORDER_OVERLAP,
-    LAUNCH_S,
     LOOP_INSTRUCTIONS,
     SPARE_REGISTERS,
     overlapped,
@@ -219,15 +216,15 @@ class WindowPart(Part):
         clock = gpu.clock * units
         bound = overlapped(
             self._moved(c) / (gpu.l2_rate * gpu.clock),
-            self.anchor.moved / (DRAM_SHARE * gpu.dram),
+            self.anchor.moved / gpu.copied,
             warps * instructions / (gpu.issue * clock),
-            max(1e-9, warps * taken / clock),
+            warps * taken / clock,
             self._moved(c) * gpu.dram_latency / (self._asked(c, gpu) * clock),
             power=IN_ORDER_OVERLAP,
         )
         waves = math.ceil(blocks / (gpu.units * self._resident(c, gpu)))
-        waits = waves * (BLOCK_START + (2 if self.shared else 1) * gpu.dram_latency) / gpu.clock
-        return LAUNCH_S + overlapped(bound, waits, power=2.0)
+        waits = waves * (gpu.start + (2 if self.shared else 1) * gpu.dram_latency) / gpu.clock
+        return gpu.launch_s + overlapped(bound, waits, power=2)
 
     def _asked(self, c: Config, gpu: Gpu) -> float:
         """Bytes that the threads of a multiprocessor wait for at the same time."""

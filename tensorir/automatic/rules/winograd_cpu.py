@@ -30,12 +30,11 @@ from tensorir.engines.problems import Conv
 from tensorir.engines.steps import divisor_near, unroll_by
 from tensorir.engines.tiles import Knob, Knobs, Rule
 from tensorir.ir.words import SIDES
-from tensorir.machine import Machine
-from tensorir.prices import CORE_PRICES
+from tensorir.machine import CPU, Machine
 from tensorir.schedule.schedule import BaseSchedule
 from tensorir.target import Target
 
-PRICES = CORE_PRICES.winograd
+PRICES, (L1, L2) = CPU.prices.winograd, CPU.caches
 MOST_CUTS = 4
 """Maximum pieces of the loop over pixel groups of a strip; with more, channels are gathered one by one."""
 TAPS = 288
@@ -75,7 +74,7 @@ class WinogradPanels(ConvTile, CpuTile[Conv]):
     def knobs(cls, p: Conv, target: Target) -> Knobs:
         sizes, lanes = p.winograd_tiles, p.vector_lanes
         wide = [_panels(p, v) for v in cls.vectors.values]
-        far = 36 * p.c * p.k * p.sum_bytes >= PRICES.near_bytes
+        far = 36 * p.c * p.k * p.sum_bytes >= L2.nbytes // 2
         return {
             "m": sizes,
             "tb": sorted({n for m in sizes for n in counts(-(-p.p // m), 8)}),
@@ -254,12 +253,13 @@ class WinogradPanels(ConvTile, CpuTile[Conv]):
         shape = self.p
         weights, kept = self.side**2 * shape.c * self.channels * 4, self.transformed(self.channels)
         filter_bytes = weights * -(-shape.k // self.channels)
-        # bytes of weights a cycle, cycles an element on the way back: both measured, on cores of two generations
         if shape.vector_bytes >= 64:
-            rate, slow = 200 if self.fetch else 16, 8 if kept <= 96 * 1024 else 11
+            rate = PRICES.fetched_weights if self.fetch else PRICES.far_weights
+            slow = PRICES.back if kept <= 3 * L1.nbytes else PRICES.far_back
         else:
-            rate, slow = 32 if filter_bytes <= 1 << 20 else 16, 8 if kept <= 64 * 1024 else 16
-        rate = rate if filter_bytes <= 16 << 20 else 6
+            rate = PRICES.near_weights if filter_bytes <= L2.nbytes else PRICES.far_weights
+            slow = PRICES.back if kept <= 2 * L1.nbytes else PRICES.far_back_narrow
+        rate = rate if filter_bytes <= PRICES.cold_bytes else PRICES.cold_weights
         step = _step(shape, self.vectors, self.unroll_c)
         added = in_balanced_tiles(self.panel, self.tile, step) * self.tiles / self.panel * self.side**2 * shape.c
         back = self.side**2 * slow * transforms(self.m, shape.r)[1]
@@ -381,13 +381,13 @@ def _step(shape: Conv, vectors: int, unroll: int) -> Callable[[int], float]:
     """Function tiles -> cycles of one reduction step of a register tile with ``vectors`` vectors: multiply-adds or
     loads.
     """
-    adding = PRICES.shared if shape.vector_bytes >= 64 else 0.5
-    near = PRICES.second_step if shape.c * vectors * shape.vector_bytes > PRICES.l1_bytes // 2 else PRICES.first_step
+    adding = PRICES.shared if shape.vector_bytes >= 64 else PRICES.narrow
+    near = PRICES.second_step if shape.c * vectors * shape.vector_bytes > L1.nbytes // 2 else PRICES.first_step
 
     def step(tiles: int) -> float:
         sums = tiles * vectors
         spilled = PRICES.spilled if sums * unroll > PRICES.written_out else 0.0
-        waited = PRICES.delay * max(0, CORE_PRICES.sums - sums) + near * vectors
+        waited = PRICES.delay * max(0, CPU.prices.sums - sums) + near * vectors
         return max(adding * sums, PRICES.loaded * (tiles + vectors)) + spilled * sums + waited
 
     return step

@@ -33,7 +33,7 @@ from tensorir.engines.tiles import Knob, Knobs, Rule
 from tensorir.gpu_devices import gpu_of
 from tensorir.schedule.schedule import BaseSchedule
 from tensorir.target import Target
-from tensorir.tune.gpu_model import DRAM_SHARE, LAUNCH_S, MatrixProduct, Tiles, seconds
+from tensorir.tune.gpu_model import MatrixProduct, Tiles, seconds
 
 THREADS = 256
 """Threads per block of a transform kernel."""
@@ -308,7 +308,7 @@ class WinogradTile(ConvTile):
         if gpu is None:
             return None
         times = {m: cls.engine(p).expected(products(p, m), target) for m in cls.sizes(p)}
-        beside = {m: _moved_bytes(p, m) / (DRAM_SHARE * gpu.dram) for m in cls.sizes(p)}
+        beside = {m: _moved_bytes(p, m) / gpu.copied for m in cls.sizes(p)}
 
         def time(c: Config) -> float:
             of_products = times[c["m"]]
@@ -423,7 +423,7 @@ class FusedTile(ConvTile):
         if gpu is None:
             return None
         product = MatrixProduct(p.n * math.prod(tiles(p, TILE_SIDE)), p.k, p.c, PLACES, "f32", 4, 4)
-        ahead = 0.0 if p.prepack else LAUNCH_S + 4 * p.c * p.k * (PLACES + p.r**2) / (DRAM_SHARE * gpu.dram)
+        ahead = 0.0 if p.prepack else gpu.launch_s + 4 * p.c * p.k * (PLACES + p.r**2) / gpu.copied
         return lambda c: (
             ahead + seconds(product, Tiles("threads", TILES_OF_A_BLOCK, c["bk"], c["bc"], 8, 8, c["depth"], False), gpu)
         )
