@@ -31,7 +31,7 @@ from tensorir.schedule.schedule import BaseSchedule
 from tensorir.target import Target
 
 LITTLE_WORK = 1 << 18
-"""Operations of all stages up to which launches take longer than the work of a few cores."""
+"""Maximum operations of all stages whose launches take longer than the work of a few cores."""
 SMALL_PRODUCT = 256
 """Multiply-adds of a product within a row, up to which it needs no register tile."""
 ELEMENTS_PER_THREAD = 4
