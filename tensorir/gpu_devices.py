@@ -37,7 +37,7 @@ class Gpu:
                       products, staging in shared memory, exit), which overlap nothing
     copy:             of a copy into shared memory beyond the load: addresses, the write, the barrier
     step_wait:        idle ones per step of one worker's tensor cores: it waits for the tile, and its last products
-    barrier, arrive:  of a block's barrier, and more for each warp of the block;  barriers: before and after a copy
+    barrier, arrive:  of a block's barrier, and more for each warp of the block
     address:          per instruction of those in a warp that is alone
     combine:          of a dependent combination of two elements
     read_and_multiply: of a multiply-add with its loads, each after the last one
@@ -73,7 +73,6 @@ class Gpu:
     copy: float = 100.0
     step_wait: float = 60.0
     barrier: float = 22.0
-    barriers: float = 60.0
     arrive: float = 2.1
     address: float = 2.0
     combine: float = 4.0
@@ -84,6 +83,10 @@ class Gpu:
     registers: int = 65536
     threads: int = 2048
     blocks: int = 32
+
+    def meeting(self, threads: int) -> float:
+        """Cycles of a barrier of ``threads`` threads."""
+        return self.barrier + self.arrive * threads / 32
 
     @property
     def copied(self) -> float:

@@ -70,6 +70,11 @@ class Machine:
     prices: Prices = field(default_factory=Prices)
 
     @property
+    def another_s(self) -> float:
+        """Seconds of one more kernel on which all cores start, its work excluded."""
+        return self.launch_s + self.wake_s
+
+    @property
     def one_kernel(self) -> float:
         """Cycles, summed over all cores, of one more kernel: its minimum time."""
         return self.least_s * self.clock * self.cores
@@ -115,8 +120,6 @@ CPU = Machine(
 """A server CPU with 64-byte vectors, the one kind of core that was measured; times fitted to
 benchmarks/automatic/fusions.py on two of its cores.
 """
-CORE_OPS = 2.5
-"""Operations of a CPU core per cycle of its ``Machine.clock``: what ``Machine.threads`` counts in."""
 CACHE_SHARE, CACHE_RATE_SHARE = 0.7, 0.55
 """Shares of a GPU's L2 cache and of its rate on the data sheet that kernels have."""
 
@@ -126,7 +129,8 @@ def _machine_of_gpu(gpu: Gpu) -> Machine:
     """The machine of a GPU, from its data sheet; not validated by measurements."""
     cache = CACHE_SHARE * gpu.l2_bytes / gpu.units, CACHE_RATE_SHARE * gpu.l2_rate * gpu.clock / gpu.units
     return Machine(
-        cores=gpu.units, clock=gpu.clock, threads=gpu.threads_rate / CORE_OPS, full=256, turn=2.0, barrier=40.0,
+        cores=gpu.units, clock=gpu.clock, threads=gpu.threads_rate / CPU.prices.operation.issue,
+        full=256, turn=2.0, barrier=gpu.meeting(256),
         call_s=2e-6, launch_s=gpu.launch_s, block_s=0.0, wake_s=0.0, least_s=0.0,
         levels=(cache, (math.inf, gpu.copied / gpu.units)), memory_s=math.inf,
         caches=(), miss=0.0, walk=0.0, apart=0.25,

@@ -26,7 +26,6 @@ class OperationPrices:
     extreme:   simple operations of a minimum or maximum, with its propagation of NaN
     quotient:  simple operations of a quotient or remainder by a constant that is no power of two
     loads:     loads and shuffles of a vector of elements at a distance, by that distance
-    sum:       between dependent additions to one accumulator
     late_read: of a load that waits for two pending stores, in a store buffer of ``pending_bytes``
     second_cache: additional, of an access to a local array that exceeds half of the L1 cache
     register_bytes: of a local array that is assumed to stay in registers
@@ -41,7 +40,6 @@ class OperationPrices:
     extreme: float = 3.0
     quotient: float = 5.0
     loads: Mapping[int, float] = field(default_factory=lambda: {0: 1.0, 1: 1.0, -1: 2.0, 2: 3.0}, hash=False)
-    sum: float = 3.2
     late_read: float = 8.0
     pending_bytes: int = 4096
     second_cache: float = 2.0
@@ -53,20 +51,15 @@ class OperationPrices:
 class StreamPrices:
     """Cycles of the parts of loops over independent cells, of rows and of scans.
 
-    sum:      between dependent additions to an accumulator;  scan: between dependent combinations of two vectors
     step, leave: of a loop iteration's overhead, and of a loop's exit
     test:     of a guard per lane;  shuffle: of a load with a condition per lane;  pick: of every second element
     narrow:   cost of an operation on vectors of up to 32 bytes relative to 64: three are issued per cycle, not two
     wide_moves: cost of a lane shuffle in vectors of 64 bytes relative to 32
-    term:     of a term of a scatter, or of a vector of them
+    term:     of a term of a scatter, or of a vector of them;  joined: to read and store an element of a phase
     uneven:   fraction of a block by which cores finish apart
     rows:     bytes that could be read contiguously in the time of a jump to another row
-    adding:   of a kernel that adds partial sums, memory traffic excluded
-    handed:   until all cores have started on a kernel
     """
 
-    sum: float = 2.6
-    scan: float = 2.4
     step: float = 1.0
     leave: float = 10.0
     test: float = 0.55
@@ -75,10 +68,9 @@ class StreamPrices:
     narrow: float = 0.65
     wide_moves: float = 1.6
     term: float = 3.0
+    joined: float = 2.0
     uneven: float = 0.45
     rows: int = 110
-    adding: float = 7500.0
-    handed: float = 18_000.0
 
 
 @dataclass(frozen=True)
@@ -99,8 +91,7 @@ class RollingPrices:
 class ProductPrices:
     """Cycles of the parts of a matrix product ``a @ b`` in register tiles over panels of b.
 
-    multiply: of a multiply-add of vectors;  load: of a vector, or of an element for all lanes
-    latency:  between dependent multiply-adds;  folded: of a scalar operand read by its only multiply-add
+    load:     of a vector, or of an element for all lanes;  folded: of a scalar operand read by its only multiply-add
     place:    to compute the address of a row in an unevenly spaced tile, beyond ``pointers`` rows, which stay in
               registers;  uneven: slowdown of such a tile of windows
     second_line, third_line: additional, per 64 bytes of b from the L2 cache, or across lines; from beyond it
@@ -113,7 +104,7 @@ class ProductPrices:
     far_panels: of the first panel of a block beyond the L2 cache, until prefetching sets in
     far_stream: per 64 bytes of panels from beyond the L2 cache;  far_line: that a core reads for the first time
     far_run:  additional per run of these, which is not prefetched;  packed: per 64 bytes from one kernel to another
-    start:    of a launch in which only one core works;  few: slowdown of fewer than two blocks per core
+    few:      slowdown of fewer than two blocks per core
     crowding: slowdown by each row of a tile beyond those that the sets of the L1 cache hold
     across:   per lane of a horizontal sum;  four: factor on it if four adjacent results are stored together
     spilled:  additional, of a multiply-add whose vectors of both operands do not fit in registers
@@ -122,9 +113,7 @@ class ProductPrices:
     far_bytes: of b from which on panels come from beyond the L2 cache
     """
 
-    multiply: float = 0.3525
     load: float = 0.2775
-    latency: float = 3.0
     folded: float = 0.1725
     pointers: int = 12
     place: float = 11.25
@@ -146,7 +135,6 @@ class ProductPrices:
     far_line: float = 5.4
     far_run: float = 7.425
     packed: float = 18.75
-    start: float = 57_750.0
     few: float = 1.02
     crowding: float = 0.1
     across: float = 0.9375
@@ -162,7 +150,7 @@ class WindowPrices:
     """Cycles of the parts of a reduction over windows in register tiles.
 
     port_bytes: of one load, of which a core issues two per cycle
-    multiply: of a vector operation;  element: of a scalar load into one lane
+    element:  of a scalar load into one lane
     broadcast: of an element for all lanes, mostly kept in a register between tiles
     load, pick: of a contiguous ``port_bytes``; of every second element of twice as many
     loaded:   factor on loads, as real clocks are faster;  column: slowdown of a tile per column beyond the first
@@ -170,11 +158,9 @@ class WindowPrices:
     rows, lanes, lanes_alone: relative slowdown of a border tile, by conditions on rows, on lanes, and on lanes that are
               loaded one by one
     block, tile: of overhead;  pack: per cell that a block packs;  stage: per image element that it widens
-    chain:    between dependent additions to one accumulator
     """
 
     port_bytes: int = 32
-    multiply: float = 0.35
     element: float = 0.75
     rows: float = 0.2
     lanes: float = 0.5
@@ -189,15 +175,13 @@ class WindowPrices:
     tile: float = 6.0
     pack: float = 1.0
     stage: float = 8.0
-    chain: float = 4.0
 
 
 @dataclass(frozen=True)
 class WinogradPrices:
     """Cycles of the parts of Winograd's convolution.
 
-    handover: until all cores have started on a kernel and have its data in their caches;  block: of overhead
-    few:      slowdown of fewer than two blocks per core
+    block:    of overhead;  few: slowdown of fewer than two blocks per core
     shared, narrow: of a multiply-add whose loads are shared, of 64-byte vectors and of shorter ones
     delay:    additional per accumulator that a tile has fewer than ``sums``
     first_step, second_step: per vector of a panel and reduction step, from the L1 and the L2 cache
@@ -214,7 +198,6 @@ class WinogradPrices:
               of 64 bytes and of 32: measured on cores of two generations
     """
 
-    handover: float = 80_000.0
     block: float = 300.0
     few: float = 1.05
     shared: float = 0.56
@@ -248,10 +231,16 @@ class WinogradPrices:
 class Prices:
     """Prices of a CPU core by kind of kernel.
 
-    sums: independent accumulators that keep a core busy: two multiply-adds per cycle, a latency of four cycles
+    multiply: cycles of a multiply-add of vectors;  sum: between dependent additions to one accumulator
+    sums:     independent accumulators that keep a core busy: two multiply-adds per cycle, a latency of four cycles
+    handover: cycles until all cores have started on a kernel and have its operands in their caches, which it reads
+              many times; until they have started alone, it is ``Machine.wake_s``
     """
 
+    multiply: float = 0.3525
+    sum: float = 3.0
     sums: int = 8
+    handover: float = 57_750.0
     operation: OperationPrices = field(default_factory=OperationPrices)
     stream: StreamPrices = field(default_factory=StreamPrices)
     rolling: RollingPrices = field(default_factory=RollingPrices)

@@ -432,9 +432,9 @@ class Counted:
         longest = 0.0
         for u in updates:
             places = [in_loops(i, self.stage) for i in u.index]
-            side, latency = (self.wide, 2.0 * PRICES.sum) if self._in_lanes(u) else (1, PRICES.sum)
+            side, latency = (self.wide, 2.0 * CPU.prices.sum) if self._in_lanes(u) else (1, CPU.prices.sum)
             for x in reversed(self.loops):
-                if x is self.lanes and latency > PRICES.sum:
+                if x is self.lanes and latency > CPU.prices.sum:
                     continue
                 if not any(uses(i, {x.var}) for i in places):
                     break

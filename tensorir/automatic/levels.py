@@ -245,7 +245,7 @@ class CoreLevels(Levels):
         computed = steps * self.vector_cost(lanes, bits) * (issued + calls)
         if not n.reduced:
             return computed
-        return max(computed, prices.stream.sum * steps / vectors) + vectors + lanes / JOINED_LANES + JOINED_LANES
+        return max(computed, prices.sum * steps / vectors) + vectors + lanes / JOINED_LANES + JOINED_LANES
 
     def seconds(self, cycles: float, moved: float, blocks: int, threads: int = 1) -> float:
         """A short kernel is modelled on one core, without the time to start others."""
@@ -253,7 +253,7 @@ class CoreLevels(Levels):
         computed, fetched = cycles / machine.clock, moved / machine.rate(moved)
         alone = max(computed, fetched) + prices.operation.overlap * min(computed, fetched)
         together = alone / (machine.cores * machine.balance(blocks)) * (1 + prices.stream.uneven / blocks)
-        together += prices.stream.handed / machine.clock
+        together += machine.wake_s
         return machine.launch_s + min(alone, together) + blocks * machine.block_s / machine.cores
 
 

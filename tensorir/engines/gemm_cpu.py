@@ -21,7 +21,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 from tensorir.engines.blocks import extent_of
-from tensorir.engines.model import CpuTile, crowding, in_balanced_tiles, room
+from tensorir.engines.model import CpuTile, crowding, in_balanced_tiles, room, shared
 from tensorir.engines.packing import SIDE, leave_turned, tiles_of, turned
 from tensorir.engines.problems import Gemm
 from tensorir.engines.product import Product, bind_outer, sums_in_registers
@@ -83,12 +83,12 @@ def step_cycles(p: Gemm, rows: int, vectors: int) -> float:
     even = is_even(p, rows)
     load = PRICES.folded if p.ta and vectors == 1 and even else PRICES.load
     places = 0.0 if even else PRICES.load * max(0, rows - PRICES.pointers)
-    return PRICES.multiply * rows * vectors + load * rows * crowding(rows, pitch) + PRICES.load * vectors + places
+    return CPU.prices.multiply * rows * vectors + load * rows * crowding(rows, pitch) + PRICES.load * vectors + places
 
 
 def panel_cycles(p: Gemm, rows: int, tile: int, vectors: int) -> float:
     """Cycles per reduction step for all rows of a panel of ``vectors`` vectors."""
-    return in_balanced_tiles(rows, tile, lambda high: max(PRICES.latency, step_cycles(p, high, vectors)))
+    return in_balanced_tiles(rows, tile, lambda high: max(CPU.prices.sum, step_cycles(p, high, vectors)))
 
 
 def dot_cycles(p: Gemm, rows: int, outputs: int) -> float:
@@ -131,11 +131,6 @@ def reading_cycles(p: Gemm, rows: int, run: int, cores: int) -> float:
     of_a, of_b = (p.k * side * share for side, share in zip((p.m, p.n), p.apart, strict=True))
     b, a = of_b * (1.0 if several else 1 / cores), of_a * (1 / cores if several or p.batch > 1 else 1.0)
     return cores * p.batch * (PRICES.far_line * (a + b) * p.sum_bytes / 64 + (PRICES.far_run * b / run if run else 0.0))
-
-
-def launched(cycles: float, cores: int) -> float:
-    """``cycles``, summed over all cores, plus the start of parallel work: cores * PRICES.start, at most ``cycles``."""
-    return cycles + min(cycles, cores * PRICES.start)
 
 
 ROWS_OF_SUMS = 96
@@ -406,7 +401,7 @@ class ColumnTile(PanelTile):
     def cost(self) -> float:
         far = PRICES.far_panels if self.pack == "kernel" and is_far(self.p) else 0.0
         blocks = (self.panels * self.panel_cycles() + self.ragged + far + self.kept) * self.makespan()
-        return launched(blocks + self.around, self.machine.cores)
+        return shared(blocks + self.around, self.machine)
 
     @property
     def kept(self) -> float:
@@ -536,7 +531,7 @@ class StripTile(PanelTile):
         p, panels, pieces = self.p, -(-self.columns // self.width), -(-self.p.k // self.depth)
         sums = self.high * (pieces * panels * self.vectors + 2 * self.columns / p.vector_lanes)
         cycles = panels * self.panel_cycles() + PRICES.sum * sums + self.ragged
-        return launched(cycles * self.makespan() + self.around, self.machine.cores)
+        return shared(cycles * self.makespan() + self.around, self.machine)
 
 
 class DotTile(RegisterTile):
@@ -595,7 +590,7 @@ class DotTile(RegisterTile):
 
         cycles = in_balanced_tiles(self.high, self.tile, of_rows)
         cores = self.machine.cores
-        return launched(cycles * self.makespan() + reading_cycles(self.p, self.high, 0, cores), cores)
+        return shared(cycles * self.makespan() + reading_cycles(self.p, self.high, 0, cores), self.machine)
 
 
 TEMPLATES: Mapping[str, type[RegisterTile]] = {"column": ColumnTile, "strip": StripTile, "dot": DotTile}

@@ -112,7 +112,7 @@ def shared(cycles: float, machine: Machine) -> float:
     """Cycles summed over all cores of a kernel that takes ``cycles`` in total; small ones run on one core while others
     idle.
     """
-    return min(machine.cores * cycles, cycles + machine.cores * machine.prices.winograd.handover)
+    return min(machine.cores * cycles, cycles + machine.cores * machine.prices.handover)
 
 
 def counts(n: int, most: int) -> list[int]:

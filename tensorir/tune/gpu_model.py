@@ -325,13 +325,13 @@ def sync_cycles(p: MatrixProduct, t: Tiles, gpu: Gpu) -> float:
     warps = t.threads / 32
     slots = max(1.0, warps / gpu.issue) * loop_slots(p, t)
     if t.kind == "wgmma":
-        return gpu.barrier + gpu.arrive * warps + slots + gpu.shared_latency
+        return gpu.meeting(t.threads) + slots + gpu.shared_latency
     if t.kind == "threads":
         first = gpu.shared_latency + warps * (t.tm + t.tn) * read_passes(t.vector, gpu)
     else:
         read = t.workers * (t.tm + t.tn) * FRAGMENT_TERMS[p.kind] * p.in_bytes
         first = gpu.shared_latency + gpu.mma_latency + read / gpu.shared_rate
-    return gpu.barrier + gpu.arrive * warps + gpu.address * slots + first
+    return gpu.meeting(t.threads) + gpu.address * slots + first
 
 
 def epilogue_bytes(p: MatrixProduct, t: Tiles) -> float:

@@ -22,6 +22,7 @@ from tensorir.interp.reference import evaluate, random_arguments
 from tensorir.ir.tree import If, Select
 from tensorir.ir.visit import find
 from tensorir.lower.pipeline import lower
+from tensorir.machine import CPU as MACHINE
 from tensorir.tune.template import suiting
 
 pytestmark = pytest.mark.usefixtures("unoptimised")
@@ -182,9 +183,9 @@ def test_no_guard_in_the_loops_and_named_accumulators(parameters):
 
 def test_the_model_of_a_tile():
     narrow, wide = (Gemm(m=14, n=32, k=100, vector_bytes=n) for n in (32, 64))
-    assert panel_cycles(narrow, 6, 6, 2) == pytest.approx(12 * PRICES.multiply + 8 * PRICES.load)
-    assert panel_cycles(wide, 14, 14, 2) == pytest.approx(28 * PRICES.multiply + 16 * PRICES.load)
-    assert panel_cycles(narrow, 1, 6, 1) == PRICES.latency  # of one chain
+    assert panel_cycles(narrow, 6, 6, 2) == pytest.approx(12 * MACHINE.prices.multiply + 8 * PRICES.load)
+    assert panel_cycles(wide, 14, 14, 2) == pytest.approx(28 * MACHINE.prices.multiply + 16 * PRICES.load)
+    assert panel_cycles(narrow, 1, 6, 1) == MACHINE.prices.sum  # of one chain
     one_set = replace(wide, k=1024)  # of the first-level cache: 14 rows do not fit
     assert panel_cycles(one_set, 14, 14, 2) / 2 > panel_cycles(one_set, 14, 6, 4) / 4
     assert panel_cycles(narrow, 7, 6, 2) == pytest.approx(panel_cycles(narrow, 4, 4, 2) + panel_cycles(narrow, 3, 3, 2))

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 from tensorir.algorithms.phases import SpreadSum, spread_of
 from tensorir.algorithms.tables import entries_of
-from tensorir.automatic.counts import ISSUE
 from tensorir.automatic.facts import vector_lanes
 from tensorir.expr.program import computes_of, dims_of
 from tensorir.expr.tensor import Compute, Tensor
@@ -21,8 +20,6 @@ from tensorir.target import Target
 
 GAIN = 4.0
 """Least ratio of the seconds that tables save to those of their kernels."""
-JOIN_CYCLES = 2.0
-"""Cycles to read an element from its phase and store it among those of others."""
 TENSOR_BITS = 16
 """Widest elements that tensor cores multiply; gradients on them keep phases in one kernel (``conv_image.py``)."""
 
@@ -63,7 +60,7 @@ def worth_tables(op: Compute, target: Target) -> bool:
     entries, machine = entries_of(op).values(), machine_of(target)
     saved = sum(e.operations * (e.reads - 1) * math.prod(e.extents) for e in entries)
     seconds = saved / (_rate(op, target) * machine.cores)
-    return seconds > GAIN * len({tuple(map(id, e.axes)) for e in entries}) * (machine.launch_s + machine.wake_s)
+    return seconds > GAIN * len({tuple(map(id, e.axes)) for e in entries}) * machine.another_s
 
 
 def worth_phases(spread: SpreadSum, target: Target) -> bool:
@@ -73,7 +70,7 @@ def worth_phases(spread: SpreadSum, target: Target) -> bool:
         return False
     cells = math.prod(op.extents)
     saved = cells * spread.terms * (1 - spread.share) / (_rate(op, target) * machine.cores)
-    joined = cells * JOIN_CYCLES / (machine.clock * machine.threads * machine.cores)
+    joined = cells * machine.prices.stream.joined / (machine.clock * machine.threads * machine.cores)
     return bool(saved > joined + (spread.stages + 1) * max(machine.launch_s, machine.least_s))
 
 
@@ -81,4 +78,4 @@ def _rate(op: Compute, target: Target) -> float:
     """Operations of one core per second, in vectors."""
     machine = machine_of(target)
     lanes = vector_lanes(target, max(DTYPES[t.dtype].bits for t in op.outputs)) if target.kind == "cpu" else 1
-    return ISSUE * lanes * machine.clock * machine.threads
+    return machine.prices.operation.issue * lanes * machine.clock * machine.threads

@@ -40,7 +40,7 @@ class Reads:
     def computed(self) -> float:
         """Cycles of the arithmetic of one vector of cells, or of one term, away from borders."""
         places = sum(_asks_places(x.cond) for x in find(self.nest.stage.body, Select))
-        return PRICES.multiply * max(1, self.nest.values - places) + called(self.nest)
+        return CPU.prices.multiply * max(1, self.nest.values - places) + called(self.nest)
 
     def shares(self, var: Var) -> bool:
         """True if adjacent cells along axis ``var`` have elements in common: overlapping windows, or an operand

@@ -244,7 +244,7 @@ class RegisterPart(Part):
                 terms = r.nest.size(r.nest.reduced)
                 computed = height * width * r.computed * terms
                 loaded = PRICES.loaded * self._loads(r, lanes, vectors, dict(tile))
-                waiting = PRICES.chain * terms if terms > TAPS else 0.0  # of terms that are written out, tiles overlap
+                waiting = CPU.prices.sum * terms if terms > TAPS else 0.0  # tiles of few terms overlap
                 total += max(computed, waiting, loaded) + CPU.prices.operation.overlap * min(computed, loaded)
             total *= 1.0 + max(0, height - CPU.prices.sums) / PRICES.crowded
             return total * (1.0 + PRICES.column * (max(tile)[1] - 1) if len(tile) > 1 else 1.0)

@@ -125,7 +125,7 @@ class AcrossPart(RowsPart):
             cycles = sum(self.chain.length(n) * (n.operations / issue + called(n)) for n in self.nests)
             runs = 1 + 8 * PRICES.rows / self.bits / min(columns, self.width)
             taken = self.levels.seconds(self.rows * cycles / self._lanes, (moved + 4 * partial) * runs, blocks)
-            return taken + PRICES.adding / machine.clock * (pieces > 1)
+            return taken + machine.another_s * (pieces > 1)
         waste = -(-self.width // columns) * columns / self.width
         steps = sum(-(-self.chain.length(n) // (share * pieces)) * n.operations for n in self.nests)
         cycles = blocks * (steps + COMBINE_STEPS * share) * machine.turn

@@ -76,7 +76,7 @@ class ScanLanesPart(Part):
     def _seconds(self, c: Config) -> float:
         """Modelled seconds: one combination per vector of columns, log2(lanes) steps per vector of a row."""
         n, block, lanes = self.anchor, int(c["block"]), int(c["lanes"])
-        steps = PRICES.scan * (1.0 if self.columns else math.log2(lanes) if lanes > 1 else 1.0)
+        steps = CPU.prices.sum * (1.0 if self.columns else math.log2(lanes) if lanes > 1 else 1.0)
         steps *= PRICES.wide_moves if not self.columns and lanes * self.bits >= 512 else 1.0
         width = n.size([self.last]) if self.columns else n.cells
         blocks = n.cells // width * math.ceil(width / block)

@@ -112,7 +112,8 @@ class BlockScanPart(GpuScanPart):
         each = 2 * (gpu.shared_latency / gpu.loads + gpu.combine)
         each += 0.0 if self.alongside else (gpu.dram_latency + gpu.shared_latency) / gpu.loads
         copied = self.alongside * gpu.dram_latency * -(-run // (4 * gpu.loads))
-        waits = gpu.start + gpu.dram_latency + 3 * gpu.barriers + copied + run * each + threads * gpu.shared_latency
+        waits = gpu.start + gpu.dram_latency + copied + 6 * gpu.meeting(threads * rows)
+        waits += run * each + threads * gpu.shared_latency
         waves = math.ceil(blocks / (resident * gpu.units))
         taken = overlapped(moved / (gpu.copied * busy), waves * waits / gpu.clock)
         if tiles > 1:  # two more kernels, the second of one block for each scan

@@ -117,7 +117,7 @@ class ThreadsPart(GpuScanPart):
         elements = cells * self.length
         loads = elements * len(self.staged) / wide / (1 if apart else self.target.warp)
         stores = elements * len(self.anchor.writes) * (1 if self.in_rows else SECTOR / 8 / self.target.warp)
-        waits = gpu.dram_latency + (gpu.barriers if shared else 0.0)
+        waits = gpu.dram_latency + (2 * gpu.meeting(threads) if shared else 0.0)
         waits += items * gpu.combine + (gpu.shared_latency if shared else 0.0)
         resident = min(gpu.blocks, gpu.threads // threads) * gpu.units
         return gpu.launch_s + overlapped(

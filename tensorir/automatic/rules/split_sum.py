@@ -119,9 +119,9 @@ class SplitPart(Part):
         terms = self.terms * self.anchor.cells / c["lanes"]
         machine = self.levels.machine
         prices = machine.prices
-        cycles = terms * max(self.anchor.operations / prices.operation.issue, prices.stream.sum / c["vectors"])
+        cycles = terms * max(self.anchor.operations / prices.operation.issue, prices.sum / c["vectors"])
         taken = self.levels.seconds(cycles, self.anchor.moved, c["parts"] * self.anchor.cells)
-        return taken + prices.stream.adding / machine.clock
+        return taken + machine.another_s
 
     def _on_multiprocessors(self, c: Config) -> float:
         machine, blocks = self.levels.machine, c["parts"] * self.anchor.cells

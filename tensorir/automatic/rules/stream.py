@@ -223,7 +223,7 @@ class VectorPart(Part):
                 step * CPU.prices.window.element * (1 + (crowding(step, pitch) - 1) / 4) for pitch in self._pitches(n)
             )
             asks = (vectors > 1 or not whole) and not self._shifts(step) and not has(n.stage.body, Select)
-            waits, loop = (PRICES.sum, PRICES.step + PRICES.leave / run) if terms > WINDOW else (0.0, 0.0)
+            waits, loop = (CPU.prices.sum, PRICES.step + PRICES.leave / run) if terms > WINDOW else (0.0, 0.0)
             row = whole * max(each + loop, waits)
             row += (rest > 0) * max((max(each, PRICES.test * step) if asks else each) + loop, waits)
             cycles += self.anchor.cells / self.length * terms * row

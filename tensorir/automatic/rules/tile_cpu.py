@@ -27,11 +27,10 @@ from tensorir.engines.gemm_cpu import (
     RegisterTile,
     cpu_engines,
     element_cycles,
-    launched,
     panel_cycles,
     reading_cycles,
 )
-from tensorir.engines.model import CpuTile, priced
+from tensorir.engines.model import CpuTile, priced, shared
 from tensorir.engines.problems import STEP, Gemm
 from tensorir.engines.product import Product, sums_in_registers
 from tensorir.engines.tiles import Knob, Knobs, Rule
@@ -218,7 +217,7 @@ class RowsTile(CpuTile[Gemm]):
         panel = panel_cycles(p, self.rows, self.tile, self.vectors) * p.k
         panel += element_cycles(p, p.k, width, in_place=True) * elements * tiles
         cycles = priced(-(-p.n // width) * panel, -(-p.m // self.rows), self.machine)
-        return launched(cycles + reading_cycles(p, self.rows, width, self.machine.cores), self.machine.cores)
+        return shared(cycles + reading_cycles(p, self.rows, width, self.machine.cores), self.machine)
 
 
 class GroupedRowsPart(ProductPart[RowsTile]):
