@@ -389,7 +389,7 @@ class _Claims:
     plain:   unscheduled program;  begun: the same with the stages ``inlined``
     refused: receives parts whose start failed
     proved:  keys of parts whose start was lowered, independent of stage names: networks repeat their layers
-    counted: keys of parts -> counts of their kernels
+    scheduled: keys of parts -> kernels of their starts;  counted: keys -> counts of these
     made:    lazily generated parts, by rule and stage
     tried:   part -> True if its start works
     waiting: part -> its start, scheduled and not lowered yet
@@ -402,6 +402,7 @@ class _Claims:
     graph: Graph
     refused: list[Refusal]
     proved: set[Hashable]
+    scheduled: dict[Hashable, Program] = field(default_factory=dict)
     counted: dict[Hashable, Counts] = field(default_factory=dict)
     made: dict[tuple[Rule, str], Iterator[Part]] = field(default_factory=dict)
     tried: dict[Part, bool] = field(default_factory=dict)
@@ -480,8 +481,8 @@ class _Claims:
         """Counts of the kernels of a part's start; of parts that are alike those of the first."""
         key = self._key(part)
         if key not in self.counted:
-            s = self._declared(part)
-            self.counted[key] = counts_of(self._own(part, s), s.target)
+            own = self.scheduled.get(key) or self._own(part, self._declared(part))
+            self.counted[key] = counts_of(own, self.plain.target)
         return self.counted[key]
 
     def _own(self, part: Part, s: BaseSchedule) -> Program:
@@ -511,7 +512,7 @@ class _Claims:
             if (key := self._key(part)) in self.proved:
                 return True
             s = self._declared(part)
-            own = self._own(part, s)
+            own = self.scheduled[key] = self._own(part, s)
         except TensorIRError as e:
             self.refused.append(Refusal.of(part, e))
             return False

@@ -130,6 +130,14 @@ def test_a_template_that_no_rule_makes_for_a_target_is_refused():
     assert caught.value.code == "template.target"
 
 
+def test_the_start_of_a_part_is_scheduled_once(monkeypatch):
+    """Counts, by which starts are compared, take the kernels that were made to see whether a start works."""
+    made, steps = [], Part.steps
+    monkeypatch.setattr(Part, "steps", lambda self, s, c: (made.append(self), steps(self, s, c)))
+    assert plan.default_plan([chain(64, 512, 64)], Target.parse("c -units=2")).parts
+    assert len(made) == len({*made}) > 1
+
+
 def test_facts():
     graph = Graph(BaseSchedule(chain(3, 4, 5)).program)
     kinds = {name: n.kind for name, n in graph.nests.items()}
