@@ -22,6 +22,7 @@ from tensorir.ir.dims import most
 from tensorir.ir.dtypes import DTYPES, is_float
 from tensorir.ir.node import Node
 from tensorir.ir.tree import (
+    Axis,
     Binary,
     Buffer,
     Call,
@@ -363,12 +364,12 @@ class Counted:
             for n, share in arithmetic(body, lane)
             if n not in added
         )
-        return computed + sum(self._combined(u) for u in find(body, Update))
+        return computed + self._branches() + sum(self._combined(u) for u in find(body, Update))
 
     def _combined(self, u: Update) -> float:
         """Cycles of the combiner of an update: old value, new value -> combined value."""
         inside = [n for r in u.combiner.result for n in find(r, Binary)]
-        operations = sum(PRICES.extreme if n.op in ("max", "min") else 1.0 for n in inside)
+        operations = sum(self._simple(n) for n in inside)
         operations *= 1.0 + 2.0 * math.log2(self.wide) if self._in_lanes(u) else 1.0  # and as many shuffles
         vectors = max(self.vectors(DTYPES[b.dtype].bits, self.times, self.wide) for b in u.buffers)
         return operations * vectors / PRICES.issue
@@ -390,9 +391,26 @@ class Counted:
             if n.op == "/" or not isinstance(n.b, Const):
                 return each * PRICES.divide
             operations = PRICES.quotient if as_int(n.b) & (as_int(n.b) - 1) else 1.0
-        elif isinstance(n, Binary) and n.op in ("max", "min"):
-            operations = PRICES.extreme
+        elif isinstance(n, Binary):
+            operations = self._simple(n)
         return each * operations / PRICES.issue
+
+    def _simple(self, n: Binary) -> float:
+        """Simple operations of one on two values: several for extremes of floats, but on GPUs, which have them."""
+        several = n.op in ("max", "min") and is_float(n.dtype) and self.target.kind == "cpu"
+        return PRICES.extreme if several else 1.0
+
+    def _branches(self) -> float:
+        """Cycles of choices by reduction axes alone that unrolled iterations make anew: OpenCL's compilers on CPUs have
+        a branch for each vector, and compute addresses behind it.
+        """
+        unrolled = {x.var for x in self.loops if x.kind is Kind.UNROLL}
+        if (self.target.language, self.target.kind) != ("opencl", "cpu") or self.lanes is None or not unrolled:
+            return 0.0
+        cells = {it.var for it in self.stage.iters if it.axis is Axis.SPATIAL}
+        choices = find(self.stage.body, Select, lambda x: has(x, Load) and not has(x.cond, Load))
+        made = (x for x in choices if not uses(x.cond, cells) and uses(in_loops(x.cond, self.stage), unrolled))
+        return sum(PRICES.branch * self._of(x) for x in made)
 
     def _reached(self, b: Buffer, index: Sequence[Expr]) -> float:
         """Cycles of one load or store of ``b[index]``, over all iterations; 0 for an element held in a register."""
@@ -442,7 +460,7 @@ class Counted:
                 if x.kind not in (Kind.UNROLL, Kind.VECTOR):
                     side = 1 << 30
                     break
-            larger = any(n.op in ("max", "min") for r in u.combiner.result for n in find(r, Binary))
+            larger = any(self._simple(n) > 1 for r in u.combiner.result for n in find(r, Binary))
             longest = max(longest, self.times / side * latency * (2.0 if larger else 1.0))
         return longest
 

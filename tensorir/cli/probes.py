@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Any
 
@@ -16,7 +17,7 @@ from tensorir.machine import machine_of
 from tensorir.runtime.cache import stat
 from tensorir.runtime.cuda import compile_cubin, nvrtc_version, sass
 from tensorir.runtime.device import devices
-from tensorir.runtime.host import target_here
+from tensorir.runtime.host import caches_here, target_here
 from tensorir.runtime.library_caches import pocl_cache, pocl_files
 from tensorir.tune.gp import missing
 from tensorir.tune.space import Space
@@ -46,8 +47,15 @@ def find_machine() -> list[Finding]:
     here = (
         f"{machine.cores} cores (affinity and quota), {target.registers} vectors of {target.vector_bytes} bytes (flags)"
     )
-    table = f"{machine.clock / 1e9:.3g} GHz, caches, rates and launch times (a table, of a server)"
-    return [Finding("machine", True, f"{here}, {table}")]
+    sizes, modelled = caches_here(), tuple(c.nbytes for c in machine.caches)
+    found = f"{_kib(sizes)} (system), modelled as " if sizes else ""
+    known = f"caches of {found}{_kib(modelled)}"
+    table = f"{machine.clock / 1e9:.3g} GHz, rates and launch times (a table, of a server)"
+    return [Finding("machine", True, f"{here}, {known}, {table}")]
+
+
+def _kib(sizes: Sequence[int]) -> str:
+    return " and ".join(f"{n >> 10} KiB" for n in sizes)
 
 
 def find_kernel() -> list[Finding]:

@@ -17,6 +17,7 @@ from tensorir.target import Target
 
 CPUINFO = Path("/proc/cpuinfo")
 _CONTROL_GROUPS = Path("/sys/fs/cgroup")
+_CORES = Path("/sys/devices/system/cpu")
 
 
 @cache
@@ -51,8 +52,33 @@ def target_here(given: str | Target) -> Target:
 
 def cores() -> int:
     """Number of CPU cores usable by this process (affinity, container quota)."""
-    may = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    may = len(_usable())
     return max(1, may if (most := _quota()) is None else min(may, math.ceil(most)))
+
+
+def _usable() -> set[int]:
+    return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else {*range(os.cpu_count() or 1)}
+
+
+def caches_here() -> tuple[int, ...]:
+    """Bytes of a core's own data caches, L1 and L2; () if the system does not say, or not the same of all cores that
+    this process may use.
+
+    For people: cost models read the table of ``Machine``, so that a target is scheduled alike on every machine.
+    """
+    found = {_caches(_CORES / f"cpu{n}" / "cache") for n in _usable()}
+    return found.pop() if len(found) == 1 else ()
+
+
+def _caches(folder: Path) -> tuple[int, ...]:
+    units, found = {"K": 1 << 10, "M": 1 << 20}, dict[int, int]()
+    with contextlib.suppress(OSError, ValueError, KeyError):
+        for index in sorted(folder.glob("index*")):
+            level, kind, size = ((index / name).read_text().strip() for name in ("level", "type", "size"))
+            if kind in ("Data", "Unified") and int(level) <= 2:
+                found[int(level)] = int(size[:-1]) * units[size[-1]]
+        return tuple(found[level] for level in sorted(found))
+    return ()
 
 
 def _quota() -> float | None:

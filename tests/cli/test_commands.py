@@ -386,6 +386,7 @@ class TestTuned:
         assert code == 0 and doc["ok"] and next(c for c in doc["checks"] if c["name"] == "kernel")["ok"]
         machine = next(c["detail"] for c in doc["checks"] if c["name"] == "machine")
         assert machine.startswith(f"{host.cores()} cores (affinity and quota), ") and "bytes (flags)" in machine
+        assert "KiB" in machine
 
     def test_no_compiler_is_no_fault_where_another_device_is(self, cli, monkeypatch):
         monkeypatch.setattr(c_device, "compilers", tuple)

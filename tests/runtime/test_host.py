@@ -30,6 +30,28 @@ def test_avx512_is_what_the_system_says(monkeypatch, tmp_path, machine, text, fo
     assert host.has_avx512.__wrapped__() is found
 
 
+@pytest.mark.parametrize(
+    ("sizes", "found"),
+    [
+        ([("32K", "1M")] * 2, (32 << 10, 1 << 20)),
+        ([("48K", "2048K"), ("32K", "4M")], ()),  # hybrid cores
+        ([("32K", "?")] * 2, ()),
+        ([], ()),  # an emulated processor, another system
+    ],
+)
+def test_caches_are_those_of_all_cores_or_unknown(monkeypatch, tmp_path, sizes, found):
+    for n, (first, second) in enumerate(sizes):
+        own = (("1", "Data", first), ("1", "Instruction", "64K"), ("2", "Unified", second), ("3", "Unified", "32M"))
+        for k, fields in enumerate(own):
+            folder = tmp_path / f"cpu{n}" / "cache" / f"index{k}"
+            folder.mkdir(parents=True)
+            for name, text in zip(("level", "type", "size"), fields, strict=True):
+                (folder / name).write_text(f"{text}\n")
+    monkeypatch.setattr(host, "_CORES", tmp_path)
+    monkeypatch.setattr(host, "_usable", lambda: {0, 1})
+    assert host.caches_here() == found
+
+
 def test_the_exported_loader_asks_the_same():
     text = resources.files("tensorir.export.shipped").joinpath("loader_pyopencl.py").read_text()
     assert all(f'"{flag}"' in text for flag in AVX512)
