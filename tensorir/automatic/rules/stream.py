@@ -21,6 +21,7 @@ from tensorir.ir.dims import most
 from tensorir.ir.structure import identical
 from tensorir.ir.tree import Iter, Select, Var
 from tensorir.ir.visit import find, has, uses
+from tensorir.lower.vectorize import CONVERTED
 from tensorir.machine import CPU
 from tensorir.schedule.schedule import BaseSchedule
 from tensorir.target import Target
@@ -128,9 +129,15 @@ class VectorPart(Part):
 
     def knobs(self) -> Mapping[str, Sequence[object]]:
         even = self.length if self.anchor.constant and self._contiguous else 1
-        lanes = self.levels.lanes(self.bits, self.length, even, order=(2, 1, 4))
+        lanes = [1] if self._one_by_one else self.levels.lanes(self.bits, self.length, even, order=(2, 1, 4))
         vectors = [1, 2, 4] if self._reduces and self.levels.accumulators else [1]
         return {"block": self.levels.cells(few=self._long), "lanes": lanes, "vectors": vectors}
+
+    @property
+    def _one_by_one(self) -> bool:
+        """True if cores convert elements one by one when they are stored, all arrays being narrow."""
+        stored = (b.dtype for n in self._nests for b in n.writes)
+        return not self.levels.threaded and self.bits < 32 and any(dtype in CONVERTED for dtype in stored)
 
     @functools.cached_property
     def _contiguous(self) -> bool:
