@@ -52,7 +52,8 @@ SEED = 41
 def listed(result: Any) -> list[np.ndarray]:
     """Arrays of one result or several, of NumPy or PyTorch."""
     found = result if isinstance(result, (tuple, list)) else [result]
-    return [a.float().numpy() if getattr(a, "dtype", None) is torch.bfloat16 else np.asarray(a) for a in found]
+    narrow = (torch.bfloat16, torch.float8_e4m3fn)
+    return [a.float().numpy() if getattr(a, "dtype", None) in narrow else np.asarray(a) for a in found]
 
 
 def compare(name: str, got: Any, want: Any) -> None:

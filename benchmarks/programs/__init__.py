@@ -50,3 +50,43 @@ def program(name: str) -> Callable[[Callable[[Inputs], tuple[Any, Peers]]], Call
 
 def axes(*extents: int) -> tuple[Any, ...]:
     return tuple(tir.reduce_axis(n, name=f"r{k}") for k, n in enumerate(extents))
+
+
+def softmax_by_numpy(x: Array) -> Array:
+    """Of the last axis."""
+    e = np.exp(x - x.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+PHILOX = ((0xD2511F53, 0xCD9E8D57), (0x9E3779B9, 0xBB67AE85))
+"""Factors of Philox 4x32 (Salmon et al. 2011), and what each round adds to the key."""
+
+
+def philox(counter: Any, seed: int, rounds: int = 10) -> Any:
+    """The first word of 32 bits at a position."""
+    (m0, m1), (w0, w1) = PHILOX
+    c0, c1, c2, c3 = counter, 0, 0, 0
+    k0, k1 = seed, 0
+    word = lambda x: tir.cast(x, "uint32") if isinstance(x, int) else x  # noqa: E731
+    for _ in range(rounds):
+        c0, c1, c2, c3 = map(word, (c0, c1, c2, c3))
+        c0, c1, c2, c3 = (
+            tir.mulhi(word(m1), c2) ^ c1 ^ word(k0),
+            word(m1) * c2,
+            tir.mulhi(word(m0), c0) ^ c3 ^ word(k1),
+            word(m0) * c0,
+        )
+        k0, k1 = (k0 + w0) & 0xFFFFFFFF, (k1 + w1) & 0xFFFFFFFF
+    return c0
+
+
+def philox_by_numpy(counter: Array, seed: int, rounds: int = 10) -> Array:
+    (m0, m1), (w0, w1) = (tuple(map(np.uint64, x)) for x in PHILOX)
+    c0, c1, c2, c3 = counter, np.uint32(0), np.uint32(0), np.uint32(0)
+    k0, k1 = seed, 0
+    for _ in range(rounds):
+        p0, p1 = m0 * np.asarray(c0, "uint64"), m1 * np.asarray(c2, "uint64")
+        high0, low0, high1, low1 = ((p >> np.uint64(s)).astype("uint32") for p in (p0, p1) for s in (32, 0))
+        c0, c1, c2, c3 = high1 ^ c1 ^ np.uint32(k0), low1, high0 ^ c3 ^ np.uint32(k1), low0
+        k0, k1 = (k0 + int(w0)) & 0xFFFFFFFF, (k1 + int(w1)) & 0xFFFFFFFF
+    return c0
