@@ -1,27 +1,24 @@
 """Programs of peers without a schedule, against NumPy, SciPy and PyTorch.
 
-    export OMP_WAIT_POLICY=passive MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=8589934592
+    export OMP_NUM_THREADS=2 OPENBLAS_NUM_THREADS=2 OMP_WAIT_POLICY=passive
+    export MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=8589934592
     python benchmarks/peers_programs.py                     # goes on with benchmarks/results/peers_programs.jsonl
     python benchmarks/peers_programs.py --only 'topk|moe'   # these again
     python benchmarks/peers_programs.py --told              # only what the file says
 
 ``programs/`` declares them, each with its formulations. Automatic schedules on C and on PoCL and all formulations,
 two threads each, are compared, then take turns in rounds of one slot each. Columns: kernels, microseconds of ours on
-the faster device, microseconds of NumPy and of the best peer, their ratios to ours (above 1 ours is faster) with the 95 %
-interval of the rounds, and the same of processor time. See rows.py for the settings of the environment.
+the faster device, microseconds of NumPy and of the best peer, their ratios to ours (above 1 ours is faster) with the
+95 % interval of the rounds, and the same of processor time. See rows.py for the settings of the environment.
 """
 
 from __future__ import annotations
-
-import os
-
-for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-    os.environ.setdefault(_name, "2")
 
 import argparse
 import importlib
 import json
 import math
+import os
 import re
 import sys
 import time
@@ -56,15 +53,16 @@ def listed(result: Any) -> list[np.ndarray]:
     return [a.float().numpy() if getattr(a, "dtype", None) in narrow else np.asarray(a) for a in found]
 
 
-def compare(name: str, got: Any, want: Any) -> None:
-    """Raise where results differ: whole numbers by more than nothing, others by more than float32 or their type adds up."""
+def compare(name: str, got: Any, want: Any, may_differ: float) -> None:
+    """Raise where results differ: whole numbers at all, but for a share of them; floats by more than rounding gives."""
     got, want = listed(got), listed(want)
     assert len(got) == len(want), f"{name}: {len(got)} results, not {len(want)}"
     for a, b in zip(got, want, strict=True):
         assert a.size == b.size, f"{name}: {a.shape}, not {b.shape}"
-        a, b = a.reshape(b.shape), b
+        a = a.reshape(b.shape)
         if a.dtype.kind in "iub":
-            np.testing.assert_array_equal(a, b, err_msg=name)
+            if np.mean(a != b) > may_differ:
+                np.testing.assert_array_equal(a, b, err_msg=name)
             continue
         loose = 2e-2 if a.itemsize < 4 or b.itemsize < 4 else 1e-3
         a, b = a.astype("float64"), b.astype("float64")
@@ -88,7 +86,7 @@ def row(name: str, rounds: int, seed: int, devices: tuple[str, ...]) -> dict[str
     theirs = formulations(peers, list(arrays.values()))
     want = theirs["numpy"]()
     for peer, call in theirs.items():
-        compare(peer, call(), want)
+        compare(peer, call(), want, given.may_differ)
     ours: dict[str, Any] = {}
     out: dict[str, Any] = {"program": name, "seed": seed, "kernels": {}, "schedule_s": {}, "notes": {}, "stated_us": {}}
     for device in devices:
@@ -97,7 +95,7 @@ def row(name: str, rounds: int, seed: int, devices: tuple[str, ...]) -> dict[str
         kernel = s.build(device)
         out["schedule_s"][device] = round(time.perf_counter() - begin, 2)
         own = [arrays[p.name] for p in kernel.emitted.inputs]
-        compare(device, kernel(*own), want)
+        compare(device, kernel(*own), want, given.may_differ)
         ours[device] = kernel.bind(*own)
         out["kernels"][device] = len(kernel.emitted.kernels)
         out["notes"][device] = [str(note) for note in s.expected.notes]
@@ -127,7 +125,8 @@ def line(r: dict[str, Any]) -> str:
     ratio = "{:6.2f} [{:.2f}, {:.2f}]".format(*r["by_peer"])
     return (
         f"{r['program']:34} {r['kernels'][mine]:3} {us[mine]:9.1f} {us['numpy']:9.1f} {r['by_numpy'][0]:7.2f}  "
-        f"{r['best']:14} {us[r['best']]:9.1f} {ratio}  cpu {r['cpu_by_numpy'] or 0:.2f} {r['cpu_by_peer'] or 0:.2f}  {others}"
+        f"{r['best']:14} {us[r['best']]:9.1f} {ratio}  "
+        f"cpu {r['cpu_by_numpy'] or 0:.2f} {r['cpu_by_peer'] or 0:.2f}  {others}"
     )
 
 

@@ -21,6 +21,8 @@ class Inputs:
     def __init__(self, seed: int) -> None:
         self.rng = np.random.default_rng(seed)
         self.arrays: dict[str, Array] = {}
+        self.may_differ = 0.0
+        """Share of whole numbers that the last bit of a float decides."""
 
     def of(self, name: str, array: Array) -> Any:
         """A placeholder of an array's shape and type."""

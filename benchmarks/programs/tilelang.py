@@ -7,11 +7,11 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import torch
-from programs import Array, Inputs, Peers, axes, program, softmax_by_numpy
 from test_cliffs import balanced
 from torch.nn import functional
 
 import tensorir as tir
+from programs import Array, Inputs, Peers, axes, program, softmax_by_numpy
 
 
 @program("tilelang/dequantize-gemm-int4")

@@ -9,14 +9,18 @@ import numpy as np
 import scipy.sparse
 import torch
 from operator_set import sparse_product
-from programs import Array, Inputs, Peers, axes, program
 from torch.nn import functional
 
 import tensorir as tir
+from programs import Array, Inputs, Peers, axes, program
 
-LATER = tir.combiner(
-    lambda a, b: (tir.where(b[1] > a[1], b[0], a[0]), tir.where(b[1] > a[1], b[1], a[1])),
-    (-1, -3.4e38), name="later", commutative=False)  # fmt: skip
+
+def _larger(a: Any, b: Any) -> Any:
+    later = (b[1] > a[1]) | ((b[1] == a[1]) & (b[0] < a[0]))
+    return tir.where(later, b[0], a[0]), tir.where(later, b[1], a[1])
+
+
+LARGER = tir.combiner(_larger, (2**31 - 1, -3.4e38), name="larger")
 
 
 @program("tvm/te-argmax-tuple")
@@ -24,7 +28,7 @@ def argmax_of_pairs(given: Inputs) -> tuple[Any, Peers]:
     """By a combiner of places and values."""
     m, n, (r,) = 128, 1024, axes(1024)
     x = given.normal("x", m, n)
-    at, top = tir.compute((m,), lambda i: LATER((tir.cast(r, "int32"), x[i, r]), axis=r), name="t")
+    at, top = tir.compute((m,), lambda i: LARGER((tir.cast(r, "int32"), x[i, r]), axis=r), name="t")
 
     def by_numpy(x: Array) -> tuple[Array, Array]:
         at = x.argmax(1)

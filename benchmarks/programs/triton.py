@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from programs import Array, Inputs, Peers, axes, philox, philox_by_numpy, program, softmax_by_numpy
 from torch.nn import functional
 
 import tensorir as tir
+from programs import Array, Inputs, Peers, axes, philox, philox_by_numpy, program, softmax_by_numpy
 
 
 @program("triton/01-vector-add")
@@ -140,7 +140,7 @@ def attention_gradients(given: Inputs) -> tuple[Any, Peers]:
     """With respect to queries, keys and values, by the logarithms of sums that the forward pass has left."""
     (h, n, d), (p, r, t, u, v, w) = (HEADS, LENGTH, WIDTH), axes(WIDTH, WIDTH, WIDTH, LENGTH, LENGTH, LENGTH)
     query, key, value, do = (given.normal(name, h, n, d) for name in ("q", "k", "v", "do"))
-    q0, k0, v0, do0 = given.arrays.values()
+    q0, k0, v0, _ = given.arrays.values()
     later = np.triu(np.full((n, n), -np.inf, "float32"), 1)
     s0 = q0 @ k0.swapaxes(1, 2) * np.float32(SCALE) + later
     o0 = softmax_by_numpy(s0) @ v0

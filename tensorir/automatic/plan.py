@@ -625,14 +625,14 @@ FEW_NODES = MAX_NODES >> 3
 
 def length_of(bodies: Sequence[Stmt]) -> int:
     """IR nodes of kernels after unrolling: each counts once per iteration of its enclosing unrolled loops."""
-    return sum(map(_length, bodies))
-
-
-def _length(s: Node) -> int:
-    times = as_int(s.extent) if isinstance(s, Loop) and s.kind is Kind.UNROLL and isinstance(s.extent, Const) else 1
-    expressions = children_first(_operands(s), _operands)
-    inside = sum(_length(c) for c in s.children() if isinstance(c, Stmt))
-    return times * (1 + len(expressions) + inside)
+    length, todo = 0, [(s, 1) for s in bodies]
+    while todo:  # a stack: names of values are nested hundreds deep
+        s, times = todo.pop()
+        if isinstance(s, Loop) and s.kind is Kind.UNROLL and isinstance(s.extent, Const):
+            times *= as_int(s.extent)
+        length += times * (1 + len(children_first(_operands(s), _operands)))
+        todo += [(c, times) for c in s.children() if isinstance(c, Stmt)]
+    return length
 
 
 def _operands(n: Node) -> list[Node]:

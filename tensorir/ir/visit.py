@@ -13,6 +13,7 @@ from tensorir.ir.node import ALL_NAMES, ANY_NODE, NODES, STEP, Node
 from tensorir.ir.places import Rewritten
 from tensorir.ir.shared import children_first
 from tensorir.ir.tree import (
+    Alloc,
     Binary,
     Buffer,
     Cast,
@@ -194,6 +195,18 @@ class Rewriter:
     def children(self, n: N) -> N:
         return n.map_bodies(self) if self._table.statements_only else n.map(self)
 
+    def within(self, n: Alloc, around: Callable[[Alloc, Stmt], Stmt]) -> Stmt:
+        """Rewrite the body of nested Allocs, and put each ``around`` the result; hundreds of them need no deep stack."""
+        allocs: list[Alloc] = []
+        body: Stmt = n
+        while type(body) is Alloc:
+            allocs.append(body)
+            body = body.body
+        made: Stmt = self(body)
+        for a in reversed(allocs):
+            made = around(a, made)
+        return made
+
 
 class _Table(dict[type, Callable[..., Any]]):
     """Handlers by node class; nodes without one have their children rewritten."""
@@ -208,6 +221,8 @@ class _Table(dict[type, Callable[..., Any]]):
             do = _as_it_is
         elif issubclass(kind, Let):
             do = self._sharing(kind, _below_lets)
+        elif issubclass(kind, Alloc):
+            do = self._sharing(kind, _below_allocs)
         else:
             do = self._sharing(kind, _below_bodies if self.statements_only else _below)
         self[kind] = do
@@ -280,6 +295,10 @@ def _below_lets(rewriter: Rewriter, n: Let) -> Stmt:
     for let, value in reversed(lets):
         body = let if value is let.value and body is let.body else Let(let.var, value, body)
     return body
+
+
+def _below_allocs(rewriter: Rewriter, n: Alloc) -> Stmt:
+    return rewriter.within(n, lambda a, body: a if body is a.body else a.replace(body=body))
 
 
 class Pruner(Rewriter):

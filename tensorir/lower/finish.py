@@ -86,8 +86,7 @@ class _Without(Pruner):
         return Seq(()) if n.buffer in self.dead else n
 
     def on_Alloc(self, n: Alloc) -> Stmt:
-        body = self(n.body)
-        return body if n.buffer in self.dead else n.replace(body=body)
+        return self.within(n, lambda a, body: body if a.buffer in self.dead else a.replace(body=body))
 
 
 IDENTITIES = {"+": 0, "max": -math.inf, "min": math.inf}
@@ -163,10 +162,7 @@ class _Hoist(Rewriter):
         return If(conjunction(stays), n.replace(body=If(conjunction(kept), n.body.then) if kept else n.body.then))
 
     def on_Alloc(self, n: Alloc) -> Stmt:
-        n = self.children(n)
-        if not isinstance(n.body, If) or has(n.body.cond, Load):
-            return n
-        return n.body.replace(then=n.replace(body=n.body.then))
+        return self.within(n, _allocated)
 
     def on_Seq(self, n: Seq) -> Stmt:
         done: list[Stmt] = []
@@ -213,6 +209,13 @@ class _Settled(Rewriter):
         if structure(n.cond) == structure(self.cond):
             return self(n.a if self.value else n.b)  # type: ignore[no-any-return]
         return n.map(self)
+
+
+def _allocated(n: Alloc, body: Stmt) -> Stmt:
+    """``n`` around ``body``, or within its condition."""
+    if not isinstance(body, If) or has(body.cond, Load):
+        return n.replace(body=body)
+    return body.replace(then=n.replace(body=body.then))
 
 
 def _in_whole_steps(cond: Expr, arith: Arith) -> Expr:

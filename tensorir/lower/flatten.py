@@ -150,8 +150,8 @@ class _Flatten(Pruner):
         n = self.children(n)
         return n.replace(buffer=self._buffer(n.buffer), index=self._flat(n.buffer, n.index))
 
-    def on_Alloc(self, n: Alloc) -> Alloc:
-        return Alloc(self._buffer(n.buffer), self(n.body))
+    def on_Alloc(self, n: Alloc) -> Stmt:
+        return self.within(n, lambda a, body: Alloc(self._buffer(a.buffer), body))
 
     def on_IntrinCall(self, n: IntrinCall) -> IntrinCall:
         tiles = zip(n.intrin.operands, n.operands, strict=True)

@@ -144,8 +144,8 @@ class _Allocate(Rewriter):
     def __init__(self, twins: dict[Buffer, Buffer]) -> None:
         self.twins = twins
 
-    def on_Alloc(self, n: Alloc) -> Alloc:
-        return Alloc(self.twins[n.buffer], self(n.body))
+    def on_Alloc(self, n: Alloc) -> Stmt:
+        return self.within(n, lambda a, body: Alloc(self.twins[a.buffer], body))
 
 
 def _with_own_arrays(s: Stmt) -> Stmt:

@@ -217,8 +217,8 @@ class Twin(Rewriter):
         of = self.names.get(n.of, n.of) or (n.name if self.same else "")
         return swap_buffers(n.replace(name=self.names[n.name], of=of), self.twins)
 
-    def on_Alloc(self, n: Alloc) -> Alloc:
-        return Alloc(self.twins.get(n.buffer, n.buffer), self(n.body))
+    def on_Alloc(self, n: Alloc) -> Stmt:
+        return self.within(n, lambda a, body: Alloc(self.twins.get(a.buffer, a.buffer), body))
 
 
 class _Tighten(Pruner):

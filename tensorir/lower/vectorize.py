@@ -643,6 +643,5 @@ class _Tiles(Rewriter):
             return n.replace(buffer=self.swap[n.buffer], index=self._index(n.index[0]))
         return n
 
-    def on_Alloc(self, n: Alloc) -> Alloc:
-        n = self.children(n)
-        return n.replace(buffer=self.swap.get(n.buffer, n.buffer))
+    def on_Alloc(self, n: Alloc) -> Stmt:
+        return self.within(n, lambda a, body: Alloc(self.swap.get(a.buffer, a.buffer), body))
