@@ -134,6 +134,25 @@ def first_step(shape: Sequence[int], index: Sequence[Expr], var: Var) -> int | N
     return ends[1] - ends[0]
 
 
+MOST_WRAPS = 2
+"""Maximum places along an axis where a remainder begins anew for a border; more are a pattern of its own."""
+
+
+def wraps(loads: Iterable[Load], var: Var, extent: int) -> list[int]:
+    """Indices along ``var`` from 1 to ``extent - 1`` where a remainder or quotient of a load's index has another whole
+    part than one before, as at the border of a periodic image: ``X[(j + 1) % n]``   ->   n - 1.
+    """
+    found = set[int]()
+    for x in {i for load in loads for index in load.index for i in find(index, Binary) if i.op in ("%", "//")}:
+        form = Arith().linear(x.a) if isinstance(x.b, Const) and x.b.value > 0 else Linear({}, 0)
+        if set(form.terms) == {var}:
+            part = [(form.terms[var] * n + form.constant) // as_int(x.b) for n in (0, extent - 1)]
+            if abs(part[1] - part[0]) <= MOST_WRAPS:
+                whole = [(form.terms[var] * n + form.constant) // as_int(x.b) for n in range(extent)]
+                found |= {n for n in range(1, extent) if whole[n] != whole[n - 1]}
+    return sorted(found)
+
+
 class _Unclamped(Rewriter):
     """Rewriter that drops min and max with constants: indices as they are away from the borders."""
 

@@ -317,6 +317,8 @@ def cast(a: object, dtype: str) -> Expr:
         return x
     if isinstance(x, _t.Const) and x.dtype == "index":
         return _t.Const(bool(x.value) if dtype == "bool" else _wrap(x.value, dtype), dtype)
+    if isinstance(x, _t.Select) and isinstance(x.a, _t.Const) and isinstance(x.b, _t.Const) and x.dtype == "index":
+        return _t.Select(x.cond, cast(x.a, dtype), cast(x.b, dtype), dtype)  # no vectors of 64 bits for a bit
     return _t.Cast(x, dtype)
 
 

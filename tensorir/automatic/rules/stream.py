@@ -6,7 +6,7 @@ import functools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from tensorir.arith.access import along_last, dims_along
+from tensorir.arith.access import along_last, dims_along, wraps
 from tensorir.automatic.counts import called
 from tensorir.automatic.facts import Graph, Nest, bytes_of, vector_lanes, widest_bits
 from tensorir.automatic.levels import levels_of
@@ -294,6 +294,9 @@ class VectorPart(Part):
         if self._reduces and anchor.constant and step < self.length <= config["block"] and self.length % step:
             with s.because("stream: whole vectors apart from the last one of a row, which has a condition"):
                 s.partition(tile, [self.length // step])
+        elif cuts := self._wraps(step, config):
+            with s.because("stream: vectors within a period apart from those across its end"):
+                s.partition(tile, cuts)
 
     def _share_out(self, s: BaseSchedule, rows: list[str], last: str, c: Config) -> tuple[str, str]:
         """Share out steps of adjacent cells; return the loop over steps of a block, and over cells of a step."""
@@ -325,6 +328,16 @@ class VectorPart(Part):
         s.reorder(upper, block, row, *inside, tile)
         s.share_out(upper, block)
         return tile
+
+    def _wraps(self, step: int, config: Config) -> list[int]:
+        """Steps of a row at which indices begin to wrap around, and no longer do."""
+        within = not self.levels.threaded and self.anchor.constant and self._shifts(step) and len(self.names) == 1
+        if not within or self.flat or self._across or step == 1 or not step < self.length <= config["block"]:
+            return []
+        places = wraps(self.anchor.loads, self.along.var, self.length)
+        first = [min(n, self.length - step) for n in range(0, self.length, step)]
+        sides = [(sum(p <= n for p in places), sum(p < n + step for p in places)) for n in first]
+        return [n for n in range(1, len(sides)) if sides[n] != sides[n - 1]]
 
     def _shifts(self, step: int) -> bool:
         """True if the last vector of a row may be shifted back, so that some cells are stored twice."""
