@@ -181,6 +181,48 @@ def _mask(kind: str) -> str:
     return f"{_MASKS[_ELEMENTS[stem][1]]}{lanes}"
 
 
+def _load_halves(name: str, dtype: str, count: str) -> str:
+    """C function ``name`` that reads ``count`` floats of 16 bits as float32."""
+    lanes = int(count)
+    head = f"{_LANES} float{lanes} {name}(const uint16_t *p) {{\n"
+    if dtype == "bfloat16":
+        return (
+            f"{head}  ushort{lanes} h;\n  memcpy(&h, p, sizeof h);\n"
+            f"  return (float{lanes})(__builtin_convertvector(h, uint{lanes}) << 16);\n}}"
+        )
+    alone = f"  for (int k = 0; k < {lanes}; ++k) y[k] = tir_from_float16(p[k]);\n"
+    if lanes < 8:
+        return f"{head}  float{lanes} y = {{0}};\n{alone}  return y;\n}}"
+    return (
+        f"{head}  float{lanes} y = {{0}};\n#ifdef __F16C__\n  for (int k = 0; k < {lanes}; k += 8) {{\n"
+        "    short8 h;\n    memcpy(&h, p + k, sizeof h);\n    const float8 x = (float8)__builtin_ia32_vcvtph2ps256(h);\n"
+        "    memcpy((float *)&y + k, &x, sizeof x);\n  }\n#else\n"
+        f"{alone}#endif\n  return y;\n}}"
+    )
+
+
+def _store_halves(name: str, dtype: str, count: str) -> str:
+    """C function ``name`` that rounds ``count`` float32 to floats of 16 bits and writes them."""
+    lanes = int(count)
+    head = f"{_LANES} void {name}(uint16_t *p, float{lanes} x) {{\n"
+    if dtype == "bfloat16":
+        return (
+            f"{head}  const uint{lanes} u = (uint{lanes})x, m = (uint{lanes})(x != x);\n"
+            f"  const uint{lanes} y = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;\n"
+            f"  const ushort{lanes} h = __builtin_convertvector((y & ~m) | (((u >> 16) | 0x40u) & m), ushort{lanes});\n"
+            "  memcpy(p, &h, sizeof h);\n}"
+        )
+    alone = f"  for (int k = 0; k < {lanes}; ++k) p[k] = tir_to_float16(x[k]);\n"
+    if lanes < 8:
+        return f"{head}{alone}}}"
+    return (
+        f"{head}#ifdef __F16C__\n  for (int k = 0; k < {lanes}; k += 8) {{\n"
+        "    float8 y;\n    memcpy(&y, (const float *)&x + k, sizeof y);\n"
+        "    const short8 h = (short8)__builtin_ia32_vcvtps2ph256(y, 0);\n    memcpy(p + k, &h, sizeof h);\n  }\n#else\n"
+        f"{alone}#endif\n}}"
+    )
+
+
 _PATTERNS: list[tuple[str, Callable[..., str]]] = [
     (r"tir_splat_(\w+)", _splat),
     (r"tir_choose_(\w+)", _choose),
@@ -188,6 +230,8 @@ _PATTERNS: list[tuple[str, Callable[..., str]]] = [
     (r"tir_(\w+)_of_(\w+)", _bits),
     (r"tir_mulhi_(u?int\d+)", _upper),
     (r"tir_atomic_add_(\w+)", _atomic),
+    (r"tir_load_(b?float16)_(\d+)", _load_halves),
+    (r"tir_store_(b?float16)_(\d+)", _store_halves),
 ]
 
 _SCALARS = {

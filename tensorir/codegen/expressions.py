@@ -485,6 +485,8 @@ class Expressions:
         b, i = e.buffer, e.index[0]
         name = self.names.buffer(b)
         if isinstance(i, Ramp):
+            if converts := self.halves("load", b, i.lanes):
+                return f"{converts}({self.address(name, i.base)})"
             return self.vector_access(b, i, const=True)
         text = f"{name}[{self(i)}]"
         if self.held_in_float(b):
@@ -639,8 +641,19 @@ class Expressions:
         picks = [width] * found.before + picks + [width] * found.after
         return shuffle(vectors, picks)
 
+    def halves(self, verb: str, b: Buffer, lanes: int) -> str:
+        """Helper that converts vectors of 16-bit floats between memory and float32 on CPUs; "" for other arrays."""
+        if self.target.kind != "cpu" or b.dtype not in ("float16", "bfloat16") or b.scope is not Scope.GLOBAL:
+            return ""
+        name = f"tir_{verb}_{b.dtype}_{lanes}"
+        self.vector_type(b.dtype, lanes)
+        self.need(name)
+        return name
+
     def vector_store(self, b: Buffer, i: Ramp, value: str) -> str:
         """C text of a store of a whole vector, without the semicolon."""
+        if converts := self.halves("store", b, i.lanes):
+            return f"{converts}({self.address(self.names.buffer(b), i.base)}, {value})"
         if self.d.family == "opencl" and self.target.kind != "cpu" and not self.arith.is_multiple(i.base, i.lanes):
             return f"vstore{i.lanes}({value}, 0, {self.address(self.names.buffer(b), i.base)})"
         return f"{self.vector_access(b, i, const=False)} = {value}"

@@ -202,6 +202,8 @@ def helper_text(name: str, dialect: Dialect) -> str:
         return _COPY_ASYNC.replace("SIZE", copied[1]).replace("KEPT", "cg" if copied[1] == "16" else "ca")
     if (found := hopper_text(name)) is not None:
         return found
+    if moved := re.fullmatch(r"tir_(load|store)_(b?float16)_(\d+)", name):
+        return _halves_text(name, moved[1], moved[2], moved[3], dialect)
     if name == "tir_atomic_add":
         return ATOMIC_ADD
     known: Any = HELPERS[name]
@@ -212,6 +214,23 @@ def helper_text(name: str, dialect: Dialect) -> str:
         as_float=casts.get(("uint32", "float32"), "as_float").removesuffix("({x})"),
         as_uint=casts.get(("float32", "uint32"), "as_uint").removesuffix("({x})"),
     )  # fmt: skip
+
+
+def _halves_text(name: str, verb: str, dtype: str, lanes: str, dialect: Dialect) -> str:
+    """OpenCL function ``name`` between ``lanes`` floats of 16 bits in memory and a vector of float32."""
+    if dtype == "float16":
+        if verb == "load":
+            return f"inline float{lanes} {name}(__global const half *p) {{ return vload_half{lanes}(0, p); }}"
+        return f"inline void {name}(__global half *p, float{lanes} x) {{ vstore_half{lanes}(x, 0, p); }}"
+    bits = f"as_uint{lanes}(x)"
+    if verb == "load":
+        wide = f"convert_uint{lanes}(vload{lanes}(0, p)) << 16"
+        return f"inline float{lanes} {name}(__global const ushort *p) {{ return as_float{lanes}({wide}); }}"
+    rounded = f"x != x ? {bits} >> 16 | 0x40u : ({bits} + 0x7fffu + ({bits} >> 16 & 1u)) >> 16"
+    return (
+        f"inline void {name}(__global ushort *p, float{lanes} x) "
+        f"{{ vstore{lanes}(convert_ushort{lanes}({rounded}), 0, p); }}"
+    )
 
 
 # --- texts of Hopper's asynchronous units

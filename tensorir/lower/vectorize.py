@@ -52,6 +52,8 @@ from tensorir.target import Target
 CONVERTED = (*sorted(WIDENED), "bool")
 """Element types that are converted one by one on their way between memory and registers; CUDA moves narrow floats from
 one array to another as they are."""
+HALVES = ("float16", "bfloat16")
+"""Element types of which CPUs convert a vector at once between memory and float32."""
 _PAIR_SCOPES = (Scope.WARP,)
 """Where 16-bit floats are pairs in registers as well, since instructions read them there."""
 
@@ -291,7 +293,7 @@ class _Lanes:
             raise _Scalar(f"elements of {s.buffer.name} ({s.buffer.dtype}) are converted one by one")
         if s.adds:
             raise _Scalar(f"lanes add to {s.buffer.name} atomically, one by one")
-        if (place := self._permuted(s.index[0])) is not None:
+        if s.buffer.dtype not in CONVERTED and (place := self._permuted(s.index[0])) is not None:
             return s.replace(index=(place.at,), value=place.stored(self._wide(self.expr(s.value))))
         try:
             index = self._index(s.index[0])
@@ -301,12 +303,19 @@ class _Lanes:
             raise _Scalar(f"all lanes write the same element of {s.buffer.name}")
         if self.copies_only and (not _is_copy(s.value) or (s.buffer.dtype in CONVERTED and not moves(s))):
             return self._computed(s, index)
-        value = self._wide(self.expr(s.value))
+        value = self._wide(self._rounded(s) if s.buffer.dtype in HALVES else self.expr(s.value))
         if self.copies_only and s.buffer.dtype in CONVERTED and not _as_it_is(value):  # it is held in floats
             return self._computed(s, index)
         if self.copies_only and self.lanes > 4 and not _as_it_is(value):
             raise _Scalar("elements are put together one by one")  # such vectors are printed as words
         return s.replace(index=(index,), value=value)
+
+    def _rounded(self, s: Store) -> Expr:
+        """Value of a store to halves over all lanes: the store rounds what is converted last."""
+        x = s.value
+        if self.copies_only or not isinstance(x, Cast) or x.a.dtype not in ("float32", *HALVES) or x.dtype == x.a.dtype:
+            return self.expr(x)
+        return Cast(self._wide(self.expr(x.a)), x.dtype)
 
     def _computed(self, s: Store, index: Ramp) -> Stmt:
         """A vector store of elements computed one by one; consecutive loads for them become vector loads. Raises
@@ -352,7 +361,8 @@ class _Lanes:
     def _converted(self, b: Buffer) -> bool:
         """True if elements of ``b`` are stored in another type than they are computed in."""
         as_bits = self.copies_only and b.dtype != "bool" and (b.scope is not Scope.REGISTER or b in self.raw)
-        return b.dtype in CONVERTED and not as_bits
+        at_once = self.target.kind == "cpu" and b.dtype in HALVES and b.scope is Scope.GLOBAL
+        return b.dtype in CONVERTED and not as_bits and not at_once
 
     def _index(self, i: Expr) -> Expr:
         """Index over all lanes: a Ramp if consecutive, a scalar if constant; raises _Scalar for others."""
@@ -416,7 +426,7 @@ class _Lanes:
                 try:
                     index = self._index(e.index[0])
                 except _Scalar as why:
-                    place = None if self._converted(e.buffer) else self._permuted(e.index[0])
+                    place = None if e.buffer.dtype in CONVERTED else self._permuted(e.index[0])
                     if place is None:
                         return self._gather(e, str(why))
                     return place.loaded(Load(e.buffer, (place.at,), e.dtype))
