@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from tensorir.arith.access import comparison, even
 from tensorir.arith.affine import Arith, Linear, same
-from tensorir.arith.conditions import conjunction, conjuncts
+from tensorir.arith.conditions import conjunction, conjuncts, weakest
 from tensorir.arith.quotients import without_division
 from tensorir.ir.build import SHIFTS, as_expr, as_int, binary, cast, const, select
 from tensorir.ir.dtypes import DTYPES, WIDENED
@@ -496,12 +496,25 @@ class _Lanes:
         computing the unselected side is unsafe.
         """
         if e.dtype in CONVERTED or not (speculable(e.a, self.arith) and speculable(e.b, self.arith)):
-            raise _Scalar("one side of a choice may not be computed where the other is chosen")
+            return self._all_or_each(e)
         try:
             chosen = mask(e.cond, self.var, self.lanes, self.arith, lambda x: self._wide(self.expr(x)))
         except NoMask:
             raise _Scalar("a condition has no form in vectors") from None
         return Select(chosen, self._wide(self.expr(e.a)), self._wide(self.expr(e.b)), e.dtype)
+
+    def _all_or_each(self, e: Select) -> Expr:
+        """A read with a border that moves with a loop: one vector where all lanes are within, else lane by lane."""
+        asked = [c for c in conjuncts(e.cond) if uses(c, {self.var})]
+        if not isinstance(e.a, Load) or not all(is_monotonic(c, self.var, self.arith) for c in asked):
+            raise _Scalar("one side of a choice may not be computed where the other is chosen")
+        ends = [substitute(c, {self.var: const(k)}) for c in asked for k in (0, self.lanes - 1)]
+        same_for_all = [c for c in conjuncts(e.cond) if not uses(c, {self.var})]
+        together, each = self.expr(e.a), tuple(self._lane(e, k) for k in range(self.lanes))
+        if not isinstance(together, Load):
+            raise _Scalar(f"what lanes read of {e.a.buffer.name} is not side by side")
+        inside = self.arith.simplify(conjunction([*same_for_all, *weakest(ends, self.arith)]))
+        return Select(inside, together, Pack(each, e.dtype), e.dtype)
 
     def _lane_by_lane(self, e: Select) -> tuple[Expr, Expr]:
         """(scalar condition common to all lanes, the select decided per lane at compile time); raises _Scalar if loaded
