@@ -195,7 +195,8 @@ def _load_halves(name: str, dtype: str, count: str) -> str:
         return f"{head}  float{lanes} y = {{0}};\n{alone}  return y;\n}}"
     return (
         f"{head}  float{lanes} y = {{0}};\n#ifdef __F16C__\n  for (int k = 0; k < {lanes}; k += 8) {{\n"
-        "    short8 h;\n    memcpy(&h, p + k, sizeof h);\n    const float8 x = (float8)__builtin_ia32_vcvtph2ps256(h);\n"
+        "    short8 h;\n    memcpy(&h, p + k, sizeof h);\n"
+        "    const float8 x = (float8)__builtin_ia32_vcvtph2ps256(h);\n"
         "    memcpy((float *)&y + k, &x, sizeof x);\n  }\n#else\n"
         f"{alone}#endif\n  return y;\n}}"
     )
@@ -218,7 +219,8 @@ def _store_halves(name: str, dtype: str, count: str) -> str:
     return (
         f"{head}#ifdef __F16C__\n  for (int k = 0; k < {lanes}; k += 8) {{\n"
         "    float8 y;\n    memcpy(&y, (const float *)&x + k, sizeof y);\n"
-        "    const short8 h = (short8)__builtin_ia32_vcvtps2ph256(y, 0);\n    memcpy(p + k, &h, sizeof h);\n  }\n#else\n"
+        "    const short8 h = (short8)__builtin_ia32_vcvtps2ph256(y, 0);\n"
+        "    memcpy(p + k, &h, sizeof h);\n  }\n#else\n"
         f"{alone}#endif\n}}"
     )
 

@@ -196,7 +196,7 @@ class Rewriter:
         return n.map_bodies(self) if self._table.statements_only else n.map(self)
 
     def within(self, n: Alloc, around: Callable[[Alloc, Stmt], Stmt]) -> Stmt:
-        """Rewrite the body of nested Allocs, and put each ``around`` the result; hundreds of them need no deep stack."""
+        """Rewrite the body of nested Allocs, and put each ``around`` the result, iteratively: there may be hundreds."""
         allocs: list[Alloc] = []
         body: Stmt = n
         while type(body) is Alloc:

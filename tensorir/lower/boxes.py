@@ -1,14 +1,31 @@
-"""Bounding boxes of the elements of shared and register buffers that stages read and write."""
+"""Shared and register buffers: boxes of the elements that stages read and write, and stores that nobody reads."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tensorir.arith.affine import Arith
 from tensorir.arith.box import Side, side_of
-from tensorir.ir.tree import Buffer, Expr, If, IntrinCall, Load, Loop, Scope, Seq, Stage, Stmt, Store, Update, Var
-from tensorir.ir.visit import find, reads, writes
+from tensorir.ir.tree import (
+    Alloc,
+    Buffer,
+    Expr,
+    If,
+    IntrinCall,
+    Load,
+    Loop,
+    Region,
+    Scope,
+    Seq,
+    Stage,
+    Stmt,
+    Store,
+    Update,
+    Var,
+)  # fmt: skip
+from tensorir.ir.visit import Pruner, find, reads, writes
 from tensorir.lower.form import loop_ranges
 from tensorir.schedule.analysis import in_loops
 
@@ -153,3 +170,27 @@ def _chain(row: list[tuple[tuple[int, int] | None, str]], size: int) -> set[str]
             names.add(name)
             end = last
     return names if end >= size else set()
+
+
+def without_unread(body: Stmt) -> Stmt:
+    """``body`` without stores to local buffers that are never read."""
+    while True:
+        stores = find(body, Store)
+        own = Counter(n.buffer for s in stores for n in find(s, Load) if n.buffer is s.buffer)
+        loads = Counter(n.buffer for n in find(body, Load))
+        used = {b for b, n in loads.items() if n > own[b]} | {r.buffer for r in find(body, Region)}
+        dead = {s.buffer for s in stores if s.buffer.scope in LOCAL} - used
+        if not dead:
+            return body
+        body = _Without(dead)(body)
+
+
+class _Without(Pruner):
+    def __init__(self, dead: set[Buffer]) -> None:
+        self.dead = dead
+
+    def on_Store(self, n: Store) -> Stmt:
+        return Seq(()) if n.buffer in self.dead else n
+
+    def on_Alloc(self, n: Alloc) -> Stmt:
+        return self.within(n, lambda a, body: body if a.buffer in self.dead else a.replace(body=body))

@@ -5,7 +5,6 @@ divisions into ones correct in C.
 from __future__ import annotations
 
 import math
-from collections import Counter
 
 from tensorir.arith.affine import Arith, Linear, same
 from tensorir.arith.conditions import conjunction, conjuncts, negate
@@ -15,7 +14,6 @@ from tensorir.ir.tree import (
     Alloc,
     Binary,
     Broadcast,
-    Buffer,
     Call,
     Const,
     Expr,
@@ -25,15 +23,14 @@ from tensorir.ir.tree import (
     Loop,
     Program,
     Ramp,
-    Region,
     Select,
     Seq,
     Stmt,
     Store,
     Var,
 )  # fmt: skip
-from tensorir.ir.visit import Pruner, Rewriter, find, has, sequence, substitute, uses
-from tensorir.lower.boxes import LOCAL
+from tensorir.ir.visit import Rewriter, find, has, sequence, substitute, uses
+from tensorir.lower.boxes import LOCAL, without_unread
 from tensorir.lower.form import bound_loops, each_nest, extent_of, kernel_arith, lowering, rewrap, thread_count
 from tensorir.target import Target
 
@@ -51,7 +48,7 @@ def finish(program: Program, target: Target) -> Program:
         arith = kernel_arith(program.known, axes, body)
         kept = [x for x in axes if not _trivial(x)]
         ones: dict[Var, Expr] = {x.var: const(0) for x in axes if _trivial(x)}
-        done = _without_unread(_Finish(arith)(substitute(body, ones)))
+        done = without_unread(_Finish(arith)(substitute(body, ones)))
         if thread_count(axes) == 1:  # work-items with neighbours predicate instructions, and do not branch
             done = _Hoist(arith)(done)
         if not kept and isinstance(done, Seq):
@@ -63,30 +60,6 @@ def finish(program: Program, target: Target) -> Program:
 
 def _trivial(x: Loop) -> bool:
     return isinstance(x.extent, Const) and x.extent.value == 1
-
-
-def _without_unread(body: Stmt) -> Stmt:
-    """``body`` without stores to local buffers that are never read."""
-    while True:
-        stores = find(body, Store)
-        own = Counter(n.buffer for s in stores for n in find(s, Load) if n.buffer is s.buffer)
-        loads = Counter(n.buffer for n in find(body, Load))
-        used = {b for b, n in loads.items() if n > own[b]} | {r.buffer for r in find(body, Region)}
-        dead = {s.buffer for s in stores if s.buffer.scope in LOCAL} - used
-        if not dead:
-            return body
-        body = _Without(dead)(body)
-
-
-class _Without(Pruner):
-    def __init__(self, dead: set[Buffer]) -> None:
-        self.dead = dead
-
-    def on_Store(self, n: Store) -> Stmt:
-        return Seq(()) if n.buffer in self.dead else n
-
-    def on_Alloc(self, n: Alloc) -> Stmt:
-        return self.within(n, lambda a, body: body if a.buffer in self.dead else a.replace(body=body))
 
 
 IDENTITIES = {"+": 0, "max": -math.inf, "min": math.inf}

@@ -42,6 +42,7 @@ from tensorir.ir.tree import (
     Var,
 )  # fmt: skip
 from tensorir.ir.visit import Rewriter, find, has, sequence, substitute, uses, walk
+from tensorir.lower.boxes import without_unread
 from tensorir.lower.form import bound_loops, each_nest, kernel_arith, lowering, rewrap
 from tensorir.lower.lane_conditions import NoMask, added_where, ending, is_monotonic, mask, speculable
 from tensorir.lower.lane_orders import Permuted, permuted, steps_of
@@ -75,6 +76,7 @@ def vectorize(program: Program, target: Target) -> Program:
 
     def kernel(nest: Stmt) -> Stmt:
         axes, body = bound_loops(nest)
+        body = without_unread(body)  # arrays of one element, which would keep their stages scalar
         arith = kernel_arith(program.known, axes, body)
         raw = carriers(body) if target.family == "cuda" else set()
         return rewrap(axes, _vector_tiles(_Vectorize(arith, target, raw, _partly(body))(body), arith))

@@ -2,6 +2,7 @@
 
 import math
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -203,3 +204,82 @@ def test_long_sums_of_few_cells_are_in_vectors_whatever_their_length_is(terms):
     assert "float16" in s.source()
     assert not any("cell by cell" in note for note in s.expected.notes)
     assert s.check()
+
+
+def escape(n, rounds):
+    """Rounds that points stay within a circle: three values a round, one of them a count (Mandelbrot)."""
+    cr, ci = tir.placeholder((n,), name="cr"), tir.placeholder((n,), name="ci")
+    z = tir.compute((n,), lambda i: (cr[i], ci[i], tir.cast(0, "int32")), name="z0")
+    for t in range(rounds):
+
+        def step(i, z=z):
+            re, im, count = z[0][i], z[1][i], z[2][i]
+            stays = re * re + im * im <= 4.0
+            new = re * re - im * im + cr[i], 2.0 * re * im + ci[i]
+            return tir.where(stays, new[0], re), tir.where(stays, new[1], im), count + tir.where(stays, 1, 0)
+
+        z = tir.compute((n,), step, name=f"z{t + 1}")
+    return z[2]
+
+
+def test_rounds_of_which_one_value_is_the_result_are_one_kernel_in_vectors():
+    s = tir.auto_schedule(escape(64, 4), CPUS[2])
+    assert len(s.emitted().kernels) == 1 and "not in vectors" not in s.source()
+    x = np.array([0.0, 2.5, -1.0, 0.5] * 16, "float32")
+    y = np.array([0.0, 0.0, 0.25, 2.0] * 16, "float32")
+    z, count = x + 1j * y.astype("float64"), np.zeros(64, "int32")
+    for _ in range(4):
+        stays = abs(z) <= 2
+        z, count = np.where(stays, z * z + x + 1j * y, z), count + stays
+    assert np.array_equal(s.build("opencl:pocl")(x, y), count)
+
+
+@pytest.mark.parametrize("shape", [(5, 64), (3, 53), (4, 8)])
+@pytest.mark.parametrize("target", [CPUS[2], "c -registers=16 -vector_bytes=32 -units=2"])
+def test_borders_of_a_periodic_image_are_cut_off(shape, target):
+    m, n = shape
+    x = tir.placeholder(shape, name="x")
+    near = lambda i, j: x[(i + 1) % m, j] + x[i, (j + n - 1) % n] * 2.0 + x[i, (j + 2) % n] * 4.0  # noqa: E731
+    s = tir.auto_schedule(tir.compute(shape, near, name="y"), target)
+    assert ("partition" in str(s.trace)) == (n > 8) and s.check()
+    a = (np.arange(m * n) % 11).astype("float32").reshape(shape)
+    want = np.roll(a, -1, 0) + np.roll(a, 1, 1) * 2 + np.roll(a, -2, 1) * 4
+    assert np.array_equal(s.build(target.split()[0] + ":0" * (1 + target.startswith("opencl")))(a), want)
+
+
+@pytest.mark.parametrize("target", [CPUS[2], "c -registers=16 -vector_bytes=32 -units=2"])
+def test_borders_that_move_with_a_loop_stay_in_vectors(target):
+    """Costs of pixels that are some pixels apart: the border lies elsewhere for each distance."""
+    a, b, r = tir.placeholder((3, 4, 24), name="a"), tir.placeholder((3, 4, 24), name="b"), tir.reduce_axis(3, name="r")
+    cell = lambda d, i, j: tir.sum(a[r, i, j] * b.get(r, i + d // 3 - 1, j + d % 3 - 1, fill=0), axis=r)  # noqa: E731
+    s = tir.auto_schedule(tir.compute((9, 4, 24), cell, name="y"), target)
+    assert "not in vectors" not in s.source() and s.check()
+    x, y = ((np.arange(288) % m).astype("float32").reshape(3, 4, 24) for m in (5, 7))
+    padded = np.pad(y, ((0, 0), (1, 1), (1, 1)))
+    want = np.stack([(x * padded[:, u : u + 4, v : v + 24]).sum(0) for u in range(3) for v in range(3)])
+    assert np.array_equal(s.build(target.split()[0] + ":0" * (1 + target.startswith("opencl")))(x, y), want)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("target", [CPUS[2], "c -registers=16 -vector_bytes=32 -units=2"])
+def test_halves_are_converted_in_vectors(dtype, target):
+    """All 65536 of them widened, and all float32 next to them and between them rounded."""
+    at = np.arange(1 << 16, dtype="uint16").view(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
+    x, y = tir.placeholder(at.shape, dtype, name="x"), tir.placeholder((*at.shape, 3), name="y")
+    up = tir.compute(at.shape, lambda i: tir.cast(x[i], "float32"), name="up")
+    down = tir.compute(y.shape, lambda i, j: tir.cast(y[i, j], dtype), name="down")
+    near = np.stack([(at.view("uint16").astype("uint32") << 13) + (112 << 23) + d for d in (0, 0xFFF, 0x1000)], 1)
+    near[1::2] ^= np.uint32(1 << 31)
+    s, device = tir.auto_schedule((up, down), target), target.split()[0] + ":0" * (1 + target.startswith("opencl"))
+    assert f"tir_load_{dtype}" in s.source() and f"tir_store_{dtype}" in s.source()
+    wide, narrow = s.build(device)(at, near.view("float32"))
+    with np.errstate(over="ignore", invalid="ignore"):
+        np.testing.assert_array_equal(np.asarray(wide), at.astype("float32"))
+        want = near.view("float32").astype(at.dtype).astype("float32")
+    np.testing.assert_array_equal(np.asarray(narrow).astype("float32"), want)
+
+
+def test_one_bit_of_bytes_stays_in_bytes():
+    x = tir.placeholder((64,), "uint8", name="x")
+    y = tir.compute((64,), lambda i: tir.where(x[i] > 3, 1, 0).astype("uint8"), name="y")
+    assert "long16" not in tir.auto_schedule(y, CPUS[2]).source()

@@ -12,7 +12,7 @@ from tensorir.ir.build import as_expr, binary, cast, const, select
 from tensorir.ir.dtypes import DTYPES, dtype_of, from_numpy, promote
 from tensorir.ir.node import NODES
 from tensorir.ir.text import show, text
-from tensorir.ir.tree import Binary, Buffer, Const, Load, Loop, Scope, Seq, Store, Var
+from tensorir.ir.tree import Alloc, Binary, Buffer, Const, Load, Loop, Scope, Seq, Store, Var
 from tensorir.ir.visit import Rewriter, find, replace, sequence, substitute, uses, walk
 
 NAMES = [n for n in DTYPES if n not in ("index", "bfloat16", "float8_e4m3", "float8_e5m2")]
@@ -93,6 +93,27 @@ def test_rewriting_keeps_what_does_not_change():
     assert len(find(tree, Load)) == 1
     assert sequence([None, tree]) is tree
     assert text(tree) == "for i in 8:\n  A[i] = A[i] + 1.0"
+
+
+def test_hundreds_of_nested_arrays_are_rewritten():
+    """Each value of a long chain in registers is an array of its own, around all later ones."""
+    buffers = [Buffer(f"b{k}", (as_expr(4),), "float32", Scope.REGISTER) for k in range(1500)]
+    body = sequence([Store(b, (as_expr(0),), const(1.0, "float32")) for b in buffers])
+    for b in buffers:
+        body = Alloc(b, body)
+
+    class Twos(Rewriter):
+        def on_Store(self, n):
+            return n.replace(value=const(2.0, "float32"))
+
+    class Renamed(Twos):
+        def on_Alloc(self, n):
+            return self.within(n, lambda a, inner: Alloc(a.buffer.replace(name="c"), inner))
+
+    for rewriter, names in ((Twos, {b.name for b in buffers}), (Renamed, {"c"})):
+        made = rewriter()(body)
+        assert {a.buffer.name for a in find(made, Alloc)} == names and len(find(made, Alloc)) == 1500
+        assert {s.value.value for s in find(made, Store)} == {2.0}
 
 
 def test_what_occurs_under_a_node_is_what_a_walk_finds():
