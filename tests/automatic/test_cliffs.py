@@ -283,3 +283,11 @@ def test_one_bit_of_bytes_stays_in_bytes():
     x = tir.placeholder((64,), "uint8", name="x")
     y = tir.compute((64,), lambda i: tir.where(x[i] > 3, 1, 0).astype("uint8"), name="y")
     assert "long16" not in tir.auto_schedule(y, CPUS[2]).source()
+
+
+@pytest.mark.parametrize("shape", [(128, 128, 128), (96, 64, 160), (512, 512, 512), (3, 512, 64)], ids=str)
+def test_tiles_of_products_leave_registers_for_their_operands(shape):
+    target = tir.Target.parse("c -registers=16 -vector_bytes=32 -units=2")
+    name, template = next(iter(tir.auto(product(*shape), target).items()))
+    tile = template.space_for(target).default
+    assert tile["tile"] == 1 or (tile["tile"] + 1) * tile["vectors"] + 1 <= target.registers, (name, tile)
