@@ -39,6 +39,7 @@ from tensorir.lower.split_roles import split_roles
 from tensorir.lower.spread_warps import spread_warps
 from tensorir.lower.start_products import start_products
 from tensorir.lower.vectorize import vectorize
+from tensorir.lower.version_loops import version_loops
 from tensorir.target import Target
 
 PASSES: list[Pass] = [
@@ -67,6 +68,7 @@ PASSES: list[Pass] = [
     hold_cells,
     fold_constants,
     end_loops,
+    version_loops,
     finish,
     name_indices,
     name_values,

@@ -1,0 +1,105 @@
+"""Pass: give inner loops on CPUs a version without the conditions that their iterations do not change.
+
+    for k in 64: for i in 6: s[i] += (inside(t + i) ? x[64*(t + i) + k] : 0) * w[k]
+    ->   if (inside(t) and … and inside(t + 5)) for k in 64: for i in 6: s[i] += x[64*(t + i) + k] * w[k]
+         if (not (…)) the loop as it was
+
+Windows of an image meet its border seldom, and a test for each element takes longer than its multiply-add.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+from tensorir.arith.affine import Arith
+from tensorir.arith.conditions import conjunction, conjuncts, contrary, weakest
+from tensorir.ir.build import as_int, const
+from tensorir.ir.structure import among
+from tensorir.ir.tree import Alloc, Const, Expr, If, IntrinCall, Kind, Let, Load, Loop, Program, Select, Stmt, Var
+from tensorir.ir.visit import Rewriter, find, sequence, substitute, walk
+from tensorir.lower.form import bound_loops, each_nest, extent_of, kernel_arith, lowering, rewrap, thread_count
+from tensorir.lower.partition_loops import Twin
+from tensorir.target import Target
+
+LEAST_ITERATIONS = 8
+"""Iterations of a loop that pay for the test before it."""
+MOST_TESTS, MOST_NODES = 64, 2000
+"""Comparisons of the test, and IR nodes of a loop that is written twice."""
+
+
+@lowering
+def version_loops(program: Program, target: Target) -> Program:
+    """Write inner loops with invariant conditions twice: for all conditions true, and as they were.
+
+    gives: nothing that later passes need
+    """
+
+    def kernel(nest: Stmt) -> Stmt:
+        axes, body = bound_loops(nest)
+        if thread_count(axes) > 1 or not find(body, Select):
+            return nest
+        return rewrap(axes, _Version(kernel_arith(program.known, axes, body))(body))
+
+    return each_nest(program, kernel) if target.kind == "cpu" else program
+
+
+class _Version(Rewriter):
+    def __init__(self, arith: Arith) -> None:
+        self.arith = arith
+
+    def on_Loop(self, n: Loop) -> Stmt:
+        self.arith.ranges[n.var] = extent_of(n)
+        if n.kind is not Kind.SERIAL or find(n.body, Loop, lambda x: x.kind is not Kind.UNROLL):
+            return self.children(n)
+        known = isinstance(n.extent, Const) and as_int(n.extent) >= LEAST_ITERATIONS
+        asked = _invariant(n) if known and not find(n.body, (If, IntrinCall)) else []
+        if not asked or sum(1 for _ in walk(n)) > MOST_NODES:
+            return n
+        tests = _tests(n, asked)
+        if tests is None:
+            return n
+        cond = self.arith.simplify(conjunction(weakest(tests, self.arith)))
+        if isinstance(cond, Const):
+            return n.replace(body=_Chosen(asked)(n.body)) if cond.value else n
+        arrays = {a.buffer: a.buffer.replace(name=a.buffer.name) for a in find(n.body, Alloc)}
+        plain = Twin({}, arrays)(n.replace(body=_Chosen(asked)(n.body)))
+        return sequence([If(cond, plain), If(contrary(cond), n)])
+
+
+def _invariant(n: Loop) -> list[Select]:
+    """Choices between a number and something else by conditions that iterations of a loop do not change."""
+    inside = {n.var, *(x.var for x in find(n.body, Let))}
+    chosen = [x for x in find(n.body, Select) if isinstance(x.b, Const) and not isinstance(x.a, Const)]
+    return [x for x in chosen if not x.cond.holds & Load.BIT and not inside & {*find(x.cond, Var)} and _scalar(x)]
+
+
+def _scalar(x: Select) -> bool:
+    return not isinstance(x.cond, Const) and all(type(c).__name__ not in ("Pack", "Broadcast") for c in walk(x.cond))
+
+
+def _tests(n: Loop, asked: list[Select]) -> list[Expr] | None:
+    """Conditions of all iterations of the unrolled loops inside, each once; None for too many."""
+    loops, found = {x.var: as_int(x.extent) for x in find(n.body, Loop)}, list[Expr]()
+    for x in asked:
+        for c in conjuncts(x.cond):
+            used = [v for v in dict.fromkeys(find(c, Var)) if v in loops]
+            if math.prod(loops[v] for v in used) > MOST_TESTS:
+                return None
+            for at in itertools.product(*(range(loops[v]) for v in used)):
+                made = substitute(c, {v: const(k) for v, k in zip(used, at, strict=True)})
+                if not among(made, found):
+                    found.append(made)
+                if len(found) > MOST_TESTS:
+                    return None
+    return found
+
+
+class _Chosen(Rewriter):
+    """Rewriter: choices become what their true conditions choose."""
+
+    def __init__(self, known: list[Select]) -> None:
+        self.known = known
+
+    def on_Select(self, n: Select) -> Expr:
+        return self(n.a) if any(n is x for x in self.known) else self.children(n)
