@@ -7,14 +7,12 @@ from __future__ import annotations
 import math
 
 from tensorir.arith.affine import Arith, Linear, same
-from tensorir.arith.conditions import conjunction, conjuncts, negate
+from tensorir.arith.conditions import conjunction, conjuncts
 from tensorir.ir.build import as_expr, binary, cast, const
-from tensorir.ir.structure import among, structure
+from tensorir.ir.structure import among
 from tensorir.ir.tree import (
     Alloc,
     Binary,
-    Broadcast,
-    Call,
     Const,
     Expr,
     If,
@@ -22,15 +20,12 @@ from tensorir.ir.tree import (
     Load,
     Loop,
     Program,
-    Ramp,
-    Select,
     Seq,
     Stmt,
-    Store,
     Var,
 )  # fmt: skip
-from tensorir.ir.visit import Rewriter, find, has, sequence, substitute, uses
-from tensorir.lower.boxes import LOCAL, without_unread
+from tensorir.ir.visit import Rewriter, has, sequence, substitute, uses
+from tensorir.lower.boxes import without_unread
 from tensorir.lower.form import bound_loops, each_nest, extent_of, kernel_arith, lowering, rewrap, thread_count
 from tensorir.target import Target
 
@@ -62,8 +57,6 @@ def _trivial(x: Loop) -> bool:
     return isinstance(x.extent, Const) and x.extent.value == 1
 
 
-IDENTITIES = {"+": 0, "max": -math.inf, "min": math.inf}
-"""Operation -> number that changes nothing, of -0.0 aside, with which no register starts."""
 LARGEST_DIVIDEND = 2**29
 """Size up to which a possibly negative dividend stays an index, with a multiple of the divisor added; else int64."""
 
@@ -123,8 +116,6 @@ class _Hoist(Rewriter):
     def on_Loop(self, n: Loop) -> Stmt:
         self.arith.ranges[n.var] = extent_of(n)
         n = self.children(n)
-        if n.kind is Kind.UNROLL and isinstance(n.body, Store) and (sides := _unswitched(n, n.body)) is not None:
-            return sides
         if not isinstance(n.body, If):
             return n
         conds = conjuncts(n.body.cond)
@@ -146,42 +137,6 @@ class _Hoist(Rewriter):
             else:
                 done.append(s)
         return sequence(done)
-
-
-def _unswitched(loop: Loop, store: Store) -> Stmt | None:
-    """Loop unswitching: ``for i: a[i] = where(c, x, y) + a[i]`` -> ``if c: for i: …`` and ``if not c: for i: …``; None
-    without such a condition. A side that adds the identity of its combiner is left out.
-    """
-    inner = {loop.var}
-    choices = find(store.value, Select, lambda x: uses(x, inner))  # others are made once, without a branch
-    cond = next((x.cond for x in choices if not has(x.cond, Load, Ramp, Call) and not uses(x.cond, inner)), None)
-    other = negate(cond) if cond is not None else None
-    if cond is None or other is None:
-        return None
-    sides = [(c, _Settled(cond, side)(store)) for c, side in ((cond, True), (other, False))]
-    return sequence([If(c, loop.replace(body=s)) for c, s in sides if not _adds_nothing(s)])
-
-
-def _adds_nothing(store: Store) -> bool:
-    """True if a register is combined with the identity of a sum, a maximum or a minimum."""
-    value = store.value
-    if not isinstance(value, Binary) or value.op not in IDENTITIES or store.buffer.scope not in LOCAL:
-        return False
-    old, new = value.a, value.b.value if isinstance(value.b, Broadcast) else value.b
-    own = isinstance(old, Load) and old.buffer is store.buffer and all(map(same, old.index, store.index))
-    return own and isinstance(new, Const) and new.value == IDENTITIES[value.op]
-
-
-class _Settled(Rewriter):
-    """Rewriter: choices on the condition ``cond`` become the side for ``value``."""
-
-    def __init__(self, cond: Expr, value: bool) -> None:
-        self.cond, self.value = cond, value
-
-    def on_Select(self, n: Select) -> Expr:
-        if structure(n.cond) == structure(self.cond):
-            return self(n.a if self.value else n.b)  # type: ignore[no-any-return]
-        return n.map(self)
 
 
 def _allocated(n: Alloc, body: Stmt) -> Stmt:

@@ -1,8 +1,11 @@
-"""Pass: give inner loops on CPUs a version without the conditions that their iterations do not change.
+"""Pass: give inner loops on CPUs versions without the conditions that their iterations do not change.
 
     for k in 64: for i in 6: s[i] += (inside(t + i) ? x[64*(t + i) + k] : 0) * w[k]
     ->   if (inside(t) and … and inside(t + 5)) for k in 64: for i in 6: s[i] += x[64*(t + i) + k] * w[k]
          if (not (…)) the loop as it was
+
+    for i in 6: s[i] += u*u + v*v <= 9 ? x[i + u, v] : 0
+    ->   if (u*u + v*v <= 9) for i in 6: s[i] += x[i + u, v]
 
 Windows of an image meet its border seldom, and a test for each element takes longer than its multiply-add.
 """
@@ -12,18 +15,40 @@ from __future__ import annotations
 import itertools
 import math
 
-from tensorir.arith.affine import Arith
-from tensorir.arith.conditions import conjunction, conjuncts, contrary, weakest
+from tensorir.arith.affine import Arith, same
+from tensorir.arith.conditions import conjunction, conjuncts, contrary, negate, weakest
 from tensorir.ir.build import as_int, const
-from tensorir.ir.structure import among
-from tensorir.ir.tree import Alloc, Const, Expr, If, IntrinCall, Kind, Let, Load, Loop, Program, Select, Stmt, Var
-from tensorir.ir.visit import Rewriter, find, sequence, substitute, walk
+from tensorir.ir.structure import among, structure
+from tensorir.ir.tree import (
+    Alloc,
+    Binary,
+    Broadcast,
+    Call,
+    Const,
+    Expr,
+    If,
+    IntrinCall,
+    Kind,
+    Let,
+    Load,
+    Loop,
+    Program,
+    Ramp,
+    Select,
+    Stmt,
+    Store,
+    Var,
+)  # fmt: skip
+from tensorir.ir.visit import Rewriter, find, has, sequence, substitute, uses, walk
+from tensorir.lower.boxes import LOCAL
 from tensorir.lower.form import bound_loops, each_nest, extent_of, kernel_arith, lowering, rewrap, thread_count
 from tensorir.lower.partition_loops import Twin
 from tensorir.target import Target
 
 LEAST_ITERATIONS = 8
 """Iterations of a loop that pay for the test before it."""
+IDENTITIES = {"+": 0, "max": -math.inf, "min": math.inf}
+"""Operation -> number that changes nothing, of -0.0 aside, with which no register starts."""
 MOST_TESTS, MOST_NODES = 64, 2000
 """Comparisons of the test, and IR nodes of a loop that is written twice."""
 
@@ -50,15 +75,15 @@ class _Version(Rewriter):
 
     def on_Loop(self, n: Loop) -> Stmt:
         self.arith.ranges[n.var] = extent_of(n)
+        if n.kind is Kind.UNROLL and isinstance(n.body, Store):
+            return _unswitched(n, n.body) or n
         if n.kind is not Kind.SERIAL or find(n.body, Loop, lambda x: x.kind is not Kind.UNROLL):
             return self.children(n)
         known = isinstance(n.extent, Const) and as_int(n.extent) >= LEAST_ITERATIONS
         asked = _invariant(n) if known and not find(n.body, (If, IntrinCall)) else []
-        if not asked or sum(1 for _ in walk(n)) > MOST_NODES:
-            return n
-        tests = _tests(n, asked)
+        tests = _tests(n, asked) if asked and sum(1 for _ in walk(n)) <= MOST_NODES else None
         if tests is None:
-            return n
+            return self.children(n)
         cond = self.arith.simplify(conjunction(weakest(tests, self.arith)))
         if isinstance(cond, Const):
             return n.replace(body=_Chosen(asked)(n.body)) if cond.value else n
@@ -93,6 +118,42 @@ def _tests(n: Loop, asked: list[Select]) -> list[Expr] | None:
                 if len(found) > MOST_TESTS:
                     return None
     return found
+
+
+def _unswitched(loop: Loop, store: Store) -> Stmt | None:
+    """Loop unswitching: ``for i: a[i] = where(c, x, y) + a[i]`` -> ``if c: for i: …`` and ``if not c: for i: …``; None
+    without such a condition. A side that adds the identity of its combiner is left out.
+    """
+    inner = {loop.var}
+    choices = find(store.value, Select, lambda x: uses(x, inner))  # others are made once, without a branch
+    cond = next((x.cond for x in choices if not has(x.cond, Load, Ramp, Call) and not uses(x.cond, inner)), None)
+    other = negate(cond) if cond is not None else None
+    if cond is None or other is None:
+        return None
+    sides = [(c, _Settled(cond, side)(store)) for c, side in ((cond, True), (other, False))]
+    return sequence([If(c, loop.replace(body=s)) for c, s in sides if not _adds_nothing(s)])
+
+
+def _adds_nothing(store: Store) -> bool:
+    """True if a register is combined with the identity of a sum, a maximum or a minimum."""
+    value = store.value
+    if not isinstance(value, Binary) or value.op not in IDENTITIES or store.buffer.scope not in LOCAL:
+        return False
+    old, new = value.a, value.b.value if isinstance(value.b, Broadcast) else value.b
+    own = isinstance(old, Load) and old.buffer is store.buffer and all(map(same, old.index, store.index))
+    return own and isinstance(new, Const) and new.value == IDENTITIES[value.op]
+
+
+class _Settled(Rewriter):
+    """Rewriter: choices on the condition ``cond`` become the side for ``value``."""
+
+    def __init__(self, cond: Expr, value: bool) -> None:
+        self.cond, self.value = cond, value
+
+    def on_Select(self, n: Select) -> Expr:
+        if structure(n.cond) == structure(self.cond):
+            return self(n.a if self.value else n.b)  # type: ignore[no-any-return]
+        return n.map(self)
 
 
 class _Chosen(Rewriter):
