@@ -10,8 +10,8 @@ near      the core's cache, filled by itself       shared memory, filled by copi
 register  of vectors                               of a thread
 ========  =======================================  ===================================================================
 
-Rules say which loop goes to which level; a rule asks a level for what depends on it, and no rule asks for the kind of
-device. Knobs that a level has no choice of are empty, and left out of spaces (``choices``).
+Rules say which loop goes to which level, and ask a level for what depends on it; those for all devices do not ask for
+its kind. Knobs without a choice at a level are empty, and left out of spaces (``choices``).
 """
 
 from __future__ import annotations
