@@ -30,6 +30,7 @@ class Gpu:
     dram:             bytes a second;  dram_share: share of them that copies of large arrays reach
     l1_ratio:         rate of all L1 caches relative to ``dram``;  words: additional time of words read one by one
     launch_s:         seconds of an empty kernel from start to end, first loads from cold memory included
+    next_s:           seconds that a kernel takes behind another one in a queue, its work excluded
     dram_latency:     cycles until a load that no cache has and that meets no other traffic is there
     loads:            that a thread waits for together
     shared_latency:   of a load from shared memory;  mma_latency: between mma instructions with the same accumulators
@@ -64,6 +65,7 @@ class Gpu:
     l1_ratio: float = 8.0
     words: float = 0.1
     launch_s: float = 2.5e-6
+    next_s: float = 2e-6
     dram_latency: float = 600.0
     loads: int = 8
     shared_latency: float = 30.0

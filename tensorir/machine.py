@@ -131,7 +131,7 @@ def _machine_of_gpu(gpu: Gpu) -> Machine:
     return Machine(
         cores=gpu.units, clock=gpu.clock, threads=gpu.threads_rate / CPU.prices.operation.issue,
         full=256, turn=2.0, barrier=gpu.meeting(256),
-        call_s=2e-6, launch_s=gpu.launch_s, block_s=0.0, wake_s=0.0, least_s=0.0,
+        call_s=2e-6, launch_s=gpu.next_s, block_s=0.0, wake_s=0.0, least_s=0.0,
         levels=(cache, (math.inf, gpu.copied / gpu.units)), memory_s=math.inf,
         caches=(), miss=0.0, walk=0.0, apart=0.25,
     )  # fmt: skip

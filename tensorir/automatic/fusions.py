@@ -82,8 +82,8 @@ class Fusion(Value, Shown, Generic[S]):
 
     @property
     def way(self) -> str:
-        """Name of the legal way with the least modelled seconds; "" if none is legal."""
-        return min(self.ways, key=lambda name: self.ways[name], default="")
+        """Name of the legal way with the least modelled seconds, the first of equals; "" if none is legal."""
+        return min(self.ways, key=lambda name: round(self.ways[name], 12), default="")
 
     @property
     def problem(self) -> Problem | None:
