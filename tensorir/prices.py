@@ -25,7 +25,6 @@ class OperationPrices:
     divide:    of a division
     extreme:   simple operations of a minimum or maximum of floats, with its propagation of NaN: 3.4 to 6.2 in windows,
                rows and products, by compiler
-    branch:    those of a choice by reduction axes in unrolled loops, where compilers keep branches: 1.4 to 6.8
     quotient:  simple operations of a quotient or remainder by a constant that is no power of two
     loads:     loads and shuffles of a vector of elements at a distance, by that distance
     late_read: of a load that waits for two pending stores, in a store buffer of ``pending_bytes``
@@ -40,7 +39,6 @@ class OperationPrices:
     crowded: float = 1.1
     divide: float = 7.0
     extreme: float = 4.5
-    branch: float = 5.0
     quotient: float = 5.0
     loads: Mapping[int, float] = field(default_factory=lambda: {0: 1.0, 1: 1.0, -1: 2.0, 2: 3.0}, hash=False)
     late_read: float = 8.0

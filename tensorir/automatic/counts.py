@@ -22,7 +22,6 @@ from tensorir.ir.dims import most
 from tensorir.ir.dtypes import DTYPES, is_float
 from tensorir.ir.node import Node
 from tensorir.ir.tree import (
-    Axis,
     Binary,
     Buffer,
     Call,
@@ -364,7 +363,7 @@ class Counted:
             for n, share in arithmetic(body, lane)
             if n not in added
         )
-        return computed + self._branches() + sum(self._combined(u) for u in find(body, Update))
+        return computed + sum(self._combined(u) for u in find(body, Update))
 
     def _combined(self, u: Update) -> float:
         """Cycles of the combiner of an update: old value, new value -> combined value."""
@@ -399,18 +398,6 @@ class Counted:
         """Simple operations of one on two values: several for extremes of floats, but on GPUs, which have them."""
         several = n.op in ("max", "min") and is_float(n.dtype) and self.target.kind == "cpu"
         return PRICES.extreme if several else 1.0
-
-    def _branches(self) -> float:
-        """Cycles of choices by reduction axes alone that unrolled iterations make anew: OpenCL's compilers on CPUs have
-        a branch for each vector, and compute addresses behind it.
-        """
-        unrolled = {x.var for x in self.loops if x.kind is Kind.UNROLL}
-        if (self.target.language, self.target.kind) != ("opencl", "cpu") or self.lanes is None or not unrolled:
-            return 0.0
-        cells = {it.var for it in self.stage.iters if it.axis is Axis.SPATIAL}
-        choices = find(self.stage.body, Select, lambda x: has(x, Load) and not has(x.cond, Load))
-        made = (x for x in choices if not uses(x.cond, cells) and uses(in_loops(x.cond, self.stage), unrolled))
-        return sum(PRICES.branch * self._of(x) for x in made)
 
     def _reached(self, b: Buffer, index: Sequence[Expr]) -> float:
         """Cycles of one load or store of ``b[index]``, over all iterations; 0 for an element held in a register."""
