@@ -15,7 +15,7 @@ PAGE = 4096
 
 
 @dataclass(frozen=True)
-class Cache:
+class CoreCache:
     """A data cache of a core. ways: lines in a set;  cycles: additional latency after the level before"""
 
     nbytes: int
@@ -61,7 +61,7 @@ class Machine:
     least_s: float
     levels: tuple[tuple[float, float], ...]
     memory_s: float
-    caches: tuple[Cache, ...]
+    caches: tuple[CoreCache, ...]
     miss: float
     walk: float
     apart: float
@@ -115,7 +115,7 @@ CPU = Machine(
     cores=16, clock=3e9, threads=1.0, full=1, turn=1.0, barrier=0.0,
     call_s=1.2e-6, launch_s=0.8e-6, block_s=8e-8, wake_s=3.6e-6, least_s=7e-6,
     levels=((2e5, 65e9), (math.inf, 28.5e9)), memory_s=2e11,
-    caches=(Cache(32 << 10, 8, 0.0), Cache(1 << 20, 8, 6.0)), miss=70.0, walk=4.0, apart=1.0,
+    caches=(CoreCache(32 << 10, 8, 0.0), CoreCache(1 << 20, 8, 6.0)), miss=70.0, walk=4.0, apart=1.0,
 )  # fmt: skip
 """A server CPU with 64-byte vectors, the one kind of core that was measured; times fitted to
 benchmarks/automatic/fusions.py on two of its cores.
