@@ -21,7 +21,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 from tensorir.engines.blocks import extent_of
-from tensorir.engines.model import CpuTile, crowding, in_balanced_tiles, room, shared
+from tensorir.engines.model import CpuTile, crowding, in_balanced_tiles, launched, room
 from tensorir.engines.packing import SIDE, leave_turned, tiles_of, turned
 from tensorir.engines.problems import Gemm
 from tensorir.engines.product import Product, bind_outer, sums_in_registers
@@ -412,7 +412,7 @@ class ColumnTile(PanelTile):
     def cost(self) -> float:
         far = PRICES.far_panels if self.pack == "kernel" and is_far(self.p) else 0.0
         blocks = (self.panels * self.panel_cycles() + self.ragged + far + self.kept) * self.makespan()
-        return shared(blocks + self.around, self.machine)
+        return launched(blocks + self.around, self.machine)
 
     @property
     def kept(self) -> float:
@@ -542,7 +542,7 @@ class StripTile(PanelTile):
         p, panels, pieces = self.p, -(-self.columns // self.width), -(-self.p.k // self.depth)
         sums = self.high * (pieces * panels * self.vectors + 2 * self.columns / p.vector_lanes)
         cycles = panels * self.panel_cycles() + PRICES.sum * sums + self.ragged
-        return shared(cycles * self.makespan() + self.around, self.machine)
+        return launched(cycles * self.makespan() + self.around, self.machine)
 
 
 class DotTile(RegisterTile):
@@ -601,7 +601,7 @@ class DotTile(RegisterTile):
 
         cycles = in_balanced_tiles(self.high, self.tile, of_rows)
         cores = self.machine.cores
-        return shared(cycles * self.makespan() + reading_cycles(self.p, self.high, 0, cores), self.machine)
+        return launched(cycles * self.makespan() + reading_cycles(self.p, self.high, 0, cores), self.machine)
 
 
 TEMPLATES: Mapping[str, type[RegisterTile]] = {"column": ColumnTile, "strip": StripTile, "dot": DotTile}

@@ -115,6 +115,13 @@ def shared(cycles: float, machine: Machine) -> float:
     return min(machine.cores * cycles, cycles + machine.cores * machine.prices.handover)
 
 
+def launched(cycles: float, machine: Machine) -> float:
+    """``cycles``, summed over all cores, and those until all of them have started; at most twice as many, so that
+    small kernels of few and of many blocks differ by their work.
+    """
+    return cycles + min(cycles, machine.cores * machine.prices.handover)
+
+
 def counts(n: int, most: int) -> list[int]:
     """Candidate block sizes for ``n`` items, ascending: n, n/2, n/3, n/4, n/8 rounded up, and those of 1, 2, 4, 8 below
     n; without those above ``most``. [1] if none is left.

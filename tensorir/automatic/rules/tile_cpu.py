@@ -30,7 +30,7 @@ from tensorir.engines.gemm_cpu import (
     panel_cycles,
     reading_cycles,
 )
-from tensorir.engines.model import CpuTile, priced, shared
+from tensorir.engines.model import CpuTile, launched, priced
 from tensorir.engines.problems import STEP, Gemm
 from tensorir.engines.product import Product, sums_in_registers
 from tensorir.engines.tiles import Knob, Knobs, Rule
@@ -217,7 +217,7 @@ class RowsTile(CpuTile[Gemm]):
         panel = panel_cycles(p, self.rows, self.tile, self.vectors) * p.k
         panel += element_cycles(p, p.k, width, in_place=True) * elements * tiles
         cycles = priced(-(-p.n // width) * panel, -(-p.m // self.rows), self.machine)
-        return shared(cycles + reading_cycles(p, self.rows, width, self.machine.cores), self.machine)
+        return launched(cycles + reading_cycles(p, self.rows, width, self.machine.cores), self.machine)
 
 
 class GroupedRowsPart(ProductPart[RowsTile]):
