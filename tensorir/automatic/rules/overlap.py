@@ -1,0 +1,249 @@
+"""Chains of stencils on CPUs in one kernel: before each tile of the last stage, what it reads of the stages upstream.
+
+Intermediate results stay near. Tiles overlap: cells that windows of two tiles reach are computed for each of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
+
+from tensorir.arith.affine import Arith, structure
+from tensorir.automatic.counts import ISSUE, called
+from tensorir.automatic.facts import Graph, Nest, vector_lanes, widest_bits
+from tensorir.automatic.part import Config, Part
+from tensorir.automatic.rules.inline import worth
+from tensorir.automatic.rules.row_chain import plain
+from tensorir.automatic.rules.stream import on_cores
+from tensorir.ir.dims import most
+from tensorir.ir.dtypes import DTYPES
+from tensorir.ir.tree import Binary, Buffer, Cast, Const, Expr, Load, Var
+from tensorir.ir.visit import find
+from tensorir.machine import machine_of
+from tensorir.schedule.schedule import BaseSchedule
+from tensorir.target import Target
+from tensorir.tune.legal import Predicate
+
+MAX_STAGES = 24
+"""Maximum stages upstream of a chain's last one."""
+MARGINAL = 0.5
+"""Least seconds that further stages save in a chain, relative to those before."""
+MAX_OPS = 200
+"""Maximum operations of a stage with what is inlined into it."""
+INDEX_OPS = ("+", "-", "*", "//", "min", "max")
+"""Operations of indices whose ranges over a tile are known."""
+
+Region = tuple[tuple[int, int], ...]
+"""(first, last) index of a box of cells along each axis."""
+
+
+def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
+    """Yield a part for a map with the stencils upstream that save time in its kernel."""
+    if target.kind != "cpu" or not _fits(anchor) or len(anchor.writes) > 1 or len(anchor.spatial) < 2:
+        return
+    chain, best, saved = list[Nest](), None, 0.0
+    for n in _upstream(graph, anchor):
+        chain.append(n)
+        part = OverlapPart(graph, anchor, target, chain)
+        if (config := part.fastest()) is None:
+            break
+        gain, more = part.apart - part._seconds(config), len(part.near) - (len(best.near) if best else 0)
+        each = saved / len(best.near) if best else 0.0
+        if more > 0 and gain > 0.0 and gain - saved >= MARGINAL * each * more:
+            best, saved = part, gain
+    if best is not None and any(not worth(graph, n, target) for n in best.near):
+        yield best
+
+
+def _upstream(graph: Graph, anchor: Nest) -> Iterator[Nest]:
+    """Maps upstream that only stages of the chain read, within boxes of cells; the last one first."""
+    names = {anchor.name}
+    for n in reversed(graph.nests.values()):
+        if len(names) > MAX_STAGES:
+            return
+        readers = graph.readers(n)
+        if n.name in names or not readers or not {r.name for r in readers} <= names or graph.is_output(n):
+            continue
+        if _fits(n) and len(n.spatial) >= 2 and all(_in_box(i) for r in readers for b, at in r.places if b in n.writes for i in at):
+            names.add(n.name)
+            yield n
+
+
+def _fits(nest: Nest) -> bool:
+    return nest.kind == "map" and nest.constant and not nest.empty and plain(nest)
+
+
+def _in_box(index: Expr) -> bool:
+    """True if ranges of an index over a box of cells are known."""
+    return all(
+        isinstance(x, Var | Const | Cast) or (isinstance(x, Binary) and x.op in INDEX_OPS) for x in find(index, Expr)
+    ) and not find(index, Load)
+
+
+class OverlapPart(Part):
+    """Tiles of ``rows`` x ``columns`` cells of the last two axes; ``high`` rows of vectors at a time.
+
+    near:   stages whose results are stored for a tile, the first one first;  inline: the others
+    """
+
+    rule = "overlap"
+
+    def __init__(self, graph: Graph, anchor: Nest, target: Target, chain: Sequence[Nest]) -> None:
+        super().__init__(graph, anchor, target, [n.name for n in chain])
+        ordered = [n for n in graph.nests.values() if n in chain]
+        self.inline = [n for n in ordered if self._inlined(n)]
+        self.near = [n for n in ordered if n not in self.inline]
+        self.reason = f"tiles of {anchor.cells} cells, with what they read of {len(self.near)} stages near"
+
+    def _inlined(self, n: Nest) -> bool:
+        """True if a cell costs no more than an operation, or is read once, by one stage."""
+        if len(n.writes) > 1:
+            return False
+        readers = self.graph.readers(n)
+        if not n.calls and n.values <= 1:
+            return True
+        places = {structure(x) for r in readers for x in r.loads if x.buffer in n.writes}
+        return len(readers) == 1 and len(places) * readers[0].cells <= n.cells
+
+    # -- what a tile takes
+
+    @cached_property
+    def _operations(self) -> dict[str, float]:
+        """Operations on values for each cell of a stage, with what is inlined into it."""
+        found: dict[str, float] = {}
+        for n in (*self.inline, *self.near, self.anchor):
+            self._count(n, found)
+        return found
+
+    def _count(self, n: Nest, found: dict[str, float]) -> float:
+        if n.name not in found:
+            inner = 0.0
+            for m in self.inline:
+                places = sum(b in m.writes for b, _ in n.places)
+                inner += places * self._count(m, found) if places else 0.0
+            found[n.name] = n.values + called(n) * ISSUE + inner
+        return found[n.name]
+
+    @cached_property
+    def _sources(self) -> dict[str, list[tuple[int, int]]]:
+        """(places, rows of them) of each array that a stage reads, by the stage's name, inlined stages looked through."""
+        found: dict[str, list[tuple[int, int]]] = {}
+        made = {b: m for m in self.inline for b in m.writes}
+        for n in (*self.inline, *self.near, self.anchor):
+            found[n.name] = []
+            for b, (places, rows) in _places(n).items():
+                inner = found[made[b].name] if b in made else [(1, 1)]
+                found[n.name] += [(p + places - 1, r + rows - 1) for p, r in inner]
+        return found
+
+    def _cell(self, n: Nest, high: int) -> float:
+        """Cycles of a cell: operations, loads that rows of a tile share, and a store."""
+        lanes = vector_lanes(self.target, widest_bits([n]))
+        loads = sum(places / rows * (rows + high - 1) / high for places, rows in self._sources[n.name])
+        return (self._operations[n.name] + loads + 1.0) / (ISSUE * lanes)
+
+    def regions(self, rows: int, columns: int) -> dict[str, Region]:
+        """Boxes of cells that a tile in the middle takes of each stage near, by name."""
+        sizes = [most(it.extent) for it in self.anchor.spatial]
+        tile = [(0, n - 1) for n in sizes]
+        for axis, size in ((-2, rows), (-1, columns)):
+            first = (sizes[axis] // 2) // size * size
+            tile[axis] = (first, min(first + size, sizes[axis]) - 1)
+        found: dict[str, Region] = {self.anchor.name: tuple(tile)}
+        for n in reversed([m for m in self.graph.nests.values() if m.name in self.names]):
+            for b, at in n.places:
+                for m in (m for m in (*self.inline, *self.near) if b in m.writes):
+                    known = Arith({it.var: found[n.name][d] for d, it in enumerate(n.spatial)})
+                    box = tuple((int(low), int(high)) for low, high in map(known.range, at))
+                    old = found.get(m.name, box)
+                    found[m.name] = tuple((min(a, c), max(b, d)) for (a, b), (c, d) in zip(old, box, strict=True))
+        return found
+
+    @cached_property
+    def _taken(self) -> Callable[[int, int], dict[str, int]]:
+        known: dict[tuple[int, int], dict[str, int]] = {}
+
+        def taken(rows: int, columns: int) -> dict[str, int]:
+            if (rows, columns) not in known:
+                boxes = self.regions(rows, columns)
+                known[rows, columns] = {k: math.prod(b - a + 1 for a, b in box) for k, box in boxes.items()}
+            return known[rows, columns]
+
+        return taken
+
+    @property
+    def apart(self) -> float:
+        """Modelled seconds of a kernel for each stage near."""
+        nests = [*self.near, self.anchor]
+        moved = {n.name: n.moved for n in nests}
+        machine = machine_of(self.target)
+        return sum(
+            on_cores(self.target, n.cells * self._cell(n, 4), moved[n.name], 8 * machine.cores) for n in nests
+        )
+
+    # -- the space
+
+    def knobs(self) -> Mapping[str, Sequence[object]]:
+        height, width = (most(it.extent) for it in self.anchor.spatial[-2:])
+        rows = [n for n in (32, 16, 64, 8, 4) if n <= height] or [height]
+        columns = [n for n in (128, 256, 512, 64, 1024) if n <= width] or [width]
+        return {"rows": rows, "columns": columns, "high": [n for n in (4, 2, 1) if n <= height]}
+
+    def where(self) -> Mapping[str, Predicate]:
+        room = machine_of(self.target).levels[0][0]
+        return {"room": lambda c: self._bytes(c) <= room, "rows": lambda c: c["high"] <= c["rows"]}
+
+    def _bytes(self, c: Config) -> float:
+        taken = self._taken(int(c["rows"]), int(c["columns"]))
+        return sum(taken[n.name] * sum(DTYPES[b.dtype].bits for b in n.writes) / 8 for n in self.near)
+
+    def start(self) -> Config | None:
+        return self.fastest()
+
+    def expected(self) -> Callable[[Config], float] | None:
+        return self._seconds
+
+    def _seconds(self, c: Config) -> float:
+        """Modelled seconds: cells of all tiles, overlaps included, and the memory traffic of inputs and results."""
+        rows, columns, high = int(c["rows"]), int(c["columns"]), int(c["high"])
+        height, width = (most(it.extent) for it in self.anchor.spatial[-2:])
+        taken, down = self._taken(rows, columns), -(-height // rows)
+        tiles = down * -(-width // columns)
+        cycles = tiles * sum(taken[n.name] * self._cell(n, high) for n in (*self.near, self.anchor))
+        made = {b for n in self.near for b in n.writes}
+        outside = {b for n in (*self.inline, *self.near, self.anchor) for b in (*n.reads, *n.writes)} - made
+        outside -= {b for n in self.inline for b in n.writes}
+        moved = sum(math.prod(map(most, b.shape)) * DTYPES[b.dtype].bits // 8 for b in outside)
+        return on_cores(self.target, cycles, moved, down)
+
+    # -- the steps
+
+    def schedule(self, s: BaseSchedule, config: Config) -> None:
+        for n in self.inline:
+            s.compute_inline(n.name)
+        rows, columns = int(config["rows"]), int(config["columns"])
+        *others, row, column = (self.anchor.loops[it.var] for it in self.anchor.spatial)
+        block, row = s.split(row, [None, rows], tail="shift")
+        tile, column = s.split(column, [None, columns], tail="shift")
+        s.reorder(block, tile, *others, row, column)
+        s.bind(block, "block.x")
+        for n in reversed(self.near):
+            s.compute_at(n.name, tile, scope="shared")
+        self._in_vectors(s, self.anchor, row, column, config)
+        for n in self.near:
+            self._in_vectors(s, n, *(n.loops[it.var] for it in n.spatial[-2:]), config)
+
+    def _in_vectors(self, s: BaseSchedule, n: Nest, row: object, column: object, c: Config) -> None:
+        lanes, high = vector_lanes(self.target, widest_bits([n])), int(c["high"])
+        s.register_tile(row, column, sizes=[high, lanes], lanes=lanes, tail="shift")
+
+
+def _places(n: Nest) -> dict[Buffer, tuple[int, int]]:
+    """(places, rows of them) at which a cell of a stage reads each array."""
+    seen: dict[Buffer, set[object]] = {}
+    rows: dict[Buffer, set[object]] = {}
+    for x in n.loads:
+        seen.setdefault(x.buffer, set()).add(structure(x))
+        rows.setdefault(x.buffer, set()).add(tuple(map(structure, x.index[:-1])))
+    return {b: (len(places), len(rows[b])) for b, places in seen.items()}
