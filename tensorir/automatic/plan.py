@@ -16,6 +16,7 @@ from tensorir.automatic.facts import NO_WISHES, Graph, Nest, Wishes
 from tensorir.automatic.part import Config, Part
 from tensorir.automatic.rules import RULES, RULES_BEFORE_INLINING, Rule
 from tensorir.automatic.rules.inline import inlined
+from tensorir.automatic.rules.ranges import ranged
 from tensorir.automatic.rules.tables import tabulated
 from tensorir.engines.problems import PRECISIONS
 from tensorir.errors import CompileError, Problem, ScheduleError, TensorIRError, refuse
@@ -79,7 +80,7 @@ class Plan:
     main:    the most important part: its knobs keep their plain names
     constants: inputs that never change: stages that depend on them alone run once for all launches
     refused: parts that rules offered but whose start failed, with the errors
-    tables:  stages computed through tables
+    algorithms: (algorithm, stage) of each stage that is declared in another way first
     begun:   schedule by the default configuration if the planner already made it
     after_inlining: the planner's schedule with the stages ``inlined``, where every start goes on
     """
@@ -89,7 +90,7 @@ class Plan:
     main: Part
     constants: tuple[str, ...] = ()
     refused: tuple[Refusal, ...] = field(default=(), compare=False)
-    tables: tuple[str, ...] = ()
+    algorithms: tuple[tuple[str, str], ...] = ()
     begun: BaseSchedule | None = field(default=None, repr=False, compare=False)
     after_inlining: BaseSchedule | None = field(default=None, repr=False, compare=False)
 
@@ -115,7 +116,7 @@ class Plan:
         return self._scheduled(s, config, None)
 
     def _scheduled(self, s: BaseSchedule, config: Config, after_inlining: BaseSchedule | None) -> BaseSchedule:
-        _tabulate(s, self.tables)
+        _redeclare(s, self.algorithms)
         for part in self.parts:
             part.declared(s, self._own(part, config))
         if after_inlining is None or s.trace:
@@ -220,11 +221,18 @@ class _Named(dict[str, Any]):
         return self.config[self.called(knob)]
 
 
-def _tabulate(s: BaseSchedule, stages: Sequence[str]) -> None:
-    """Put what depends on few axes of ``stages`` into tables."""
-    for name in stages:
-        with s.because("tables: what depends on few axes alone is computed once for each of their values"):
-            s.redeclare("tables", of=name)
+_ALGORITHMS = {
+    "tables": "what depends on few axes alone is computed once for each of their values",
+    "ranges": "each range of a window is two that overlap, of 2**k elements",
+}
+"""Algorithm that the planner chooses -> reason in the trace."""
+
+
+def _redeclare(s: BaseSchedule, stages: Sequence[tuple[str, str]]) -> None:
+    """Declare stages in another way, (algorithm, stage) each."""
+    for algorithm, name in stages:
+        with s.because(f"{algorithm}: {_ALGORITHMS[algorithm]}"):
+            s.redeclare(algorithm, of=name)
 
 
 def _inline(s: BaseSchedule, stages: Sequence[tuple[str, str]]) -> None:
@@ -256,7 +264,10 @@ class _Planner:
         self.outputs, self.target, self.wishes = outputs, target, wishes
         self.prefix = f"{target.kind}_"
         self.refused, self.proved = list[Refusal](), set[Hashable]()
-        self.tables = tabulated(outputs, target)
+        self.algorithms = (
+            *(("tables", name) for name in tabulated(outputs, target)),
+            *(("ranges", name) for name in ranged(outputs, target)),
+        )
         self._round = functools.cache(self._begun)
 
     def plans(self) -> Iterator[Plan]:
@@ -295,7 +306,7 @@ class _Planner:
     def _begun(self, whole: Sequence[Rule]) -> _Round | None:
         """The round whose first parts come from the rules ``whole``; None if these claim nothing."""
         plain = BaseSchedule(self.outputs, self.target)
-        _tabulate(plain, self.tables)
+        _redeclare(plain, self.algorithms)
         s = plain.fork()
         claims = _Claims(plain, plain, (), Graph(s.program, self.wishes), self.refused, self.proved)
         first = claims.claimed(whole, ())
@@ -304,7 +315,7 @@ class _Planner:
         kept = frozenset().union(*(p.names for p in first))
         done = tuple(inlined(s, kept))
         claims = _Claims(plain, s, done, Graph(s.program, self.wishes), self.refused, self.proved)
-        return _Round(claims, first, self.tables)
+        return _Round(claims, first, self.algorithms)
 
 
 @dataclass(frozen=True)
@@ -313,7 +324,7 @@ class _Round:
 
     claims: _Claims
     first: tuple[Part, ...]
-    tables: tuple[str, ...] = ()
+    algorithms: tuple[tuple[str, str], ...] = ()
 
     @functools.cached_property
     def parts(self) -> tuple[Part, ...]:
@@ -364,7 +375,7 @@ class _Round:
         claims = self.claims
         begun = claims.begun_by.get(main) if len(parts) == 1 else None
         constants, refused = claims.graph.wishes.constants, tuple(claims.refused)
-        return Plan(claims.inlined, parts, main, constants, refused, self.tables, begun, claims.begun)
+        return Plan(claims.inlined, parts, main, constants, refused, self.algorithms, begun, claims.begun)
 
 
 def _most_work(parts: Sequence[Part]) -> Part:

@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 
 from tensorir.arith.affine import Arith, structure
-from tensorir.automatic.counts import ISSUE, called
+from tensorir.automatic.counts import EXTREME_OPS, ISSUE, called
 from tensorir.automatic.facts import Graph, Nest, vector_lanes, widest_bits
 from tensorir.automatic.part import Config, Part
 from tensorir.automatic.rules.inline import worth
 from tensorir.automatic.rules.row_chain import plain
 from tensorir.automatic.rules.stream import on_cores
 from tensorir.ir.dims import most
-from tensorir.ir.dtypes import DTYPES
+from tensorir.ir.dtypes import DTYPES, is_float
 from tensorir.ir.tree import Binary, Buffer, Cast, Const, Expr, Load, Var
 from tensorir.ir.visit import find
 from tensorir.machine import machine_of
@@ -101,10 +101,16 @@ class OverlapPart(Part):
         if len(n.writes) > 1:
             return False
         readers = self.graph.readers(n)
-        if not n.calls and n.values <= 1:
+        if not n.calls and self._arithmetic(n) <= 1:
             return True
         places = {structure(x) for r in readers for x in r.loads if x.buffer in n.writes}
         return len(readers) == 1 and len(places) * readers[0].cells <= n.cells
+
+    @staticmethod
+    def _arithmetic(n: Nest) -> float:
+        """Operations on values for each cell; minima and maxima count several."""
+        extremes = find(n.stage.body, Binary, lambda x: x.op in ("min", "max") and is_float(x.dtype))
+        return n.values + (EXTREME_OPS - 1) * len(extremes)
 
     # -- what a tile takes
 
@@ -122,7 +128,7 @@ class OverlapPart(Part):
             for m in self.inline:
                 places = sum(b in m.writes for b, _ in n.places)
                 inner += places * self._count(m, found) if places else 0.0
-            found[n.name] = n.values + called(n) * ISSUE + inner
+            found[n.name] = self._arithmetic(n) + called(n) * ISSUE + inner
         return found[n.name]
 
     @cached_property
