@@ -2,11 +2,12 @@
 
     Y[i, j] = max over u, v of X[i + u, j + v], where (u, v) is in a disc
     ->
-    X1[p] = max(X[p], X[p + 1]);  X2[p] = max(X1[p], X1[p + 2]);  X3[p] = max(X2[p], X2[p + 4]), ...
-    Y[i, j] = max over columns v of the disc, rows a to b of it, of Xk[i + a, j + v] and Xk[i + b + 1 - 2**k, j + v]
+    X2[p] = max(X[p], X[p + 1]);  X4[p] = max(X2[p], X2[p + 2]);  X8[p] = max(X4[p], X4[p + 4]), ...
+    X7[p] = max(X4[p], X4[p + 3]) and so on for each length of a range in the disc
+    Y[i, j] = max over columns v of the disc, n rows from a on, of Xn[i + a, j + v]
 
-An element counts twice, which changes no maximum: results are the same bits. Of n elements in a range it takes log2(n)
-operations for each element of X and two for each range, instead of n.
+An element may count twice, which changes no maximum: results are the same bits. It takes an operation for each power of
+two and each length, for each element of X, and one for each range of a window.
 """
 
 from __future__ import annotations
@@ -56,11 +57,16 @@ class Ranges:
         """Levels of ranges: 2**levels elements in the longest one."""
         return max(last - first + 1 for _, first, last in self.found).bit_length() - 1
 
+    @property
+    def lengths(self) -> int:
+        """Lengths of ranges that are no powers of two."""
+        return len({n for _, a, b in self.found if (n := b - a + 1) & (n - 1)})
+
 
 @algorithm("ranges")
 def ranges(outputs: tuple[Tensor, ...], of: str | None = None) -> tuple[Tensor, ...]:
     """Return ``outputs`` with a maximum or minimum over windows of X by ranges: stages ``S_2``, ``S_4``, … of X, the
-    largest of so many elements, and S, which reads two of these for each range.
+    largest of so many elements from each one on, of all lengths that occur, and S, which reads one for each range.
 
     of: name of the reduction, if there are several
     Raises ScheduleError ``ranges.stage`` if the stage is none of windows of one array, ``redeclare.stage``.
@@ -71,29 +77,39 @@ def ranges(outputs: tuple[Tensor, ...], of: str | None = None) -> tuple[Tensor, 
         raise ScheduleError(Problem("ranges.stage", f"{op.name} is no maximum or minimum over windows", hint=hint))
     levels = [r.source]
     for n in range(r.levels):
-        levels.append(_doubled(r, levels[-1], n))
+        levels.append(_later(r, levels[-1], 1 << n, f"{op.name}_{2 << n}"))
     body = op.bodies[0]
     assert isinstance(body, Reduce)
-    made: Expr | None = None
+    whole, reads = dict[int, Tensor](), list[Expr]()
     for others, first, last in r.found:
-        n = (last - first + 1).bit_length() - 1
-        for at in dict.fromkeys((first, last + 1 - (1 << n))):
-            index = substitute(r.load, {v: const(k) for v, k in {**others, r.axis: at}.items()}).index
-            read = levels[n][index]
-            made = read if made is None else binary(body.combiner.name, made, read)
-    assert made is not None
-    again = _stage(op.name, op.axes, op.extents, made)
+        length = last + 1 - first
+        if length not in whole:
+            whole[length] = _joined(r, levels, length)
+        index = substitute(r.load, {v: const(k) for v, k in {**others, r.axis: first}.items()}).index
+        reads.append(whole[length][index])
+    while len(reads) > 1:  # in pairs, which do not wait for each other
+        pairs = [binary(body.combiner.name, *reads[n : n + 2]) for n in range(0, len(reads) - 1, 2)]
+        reads = pairs + reads[len(pairs) * 2 :]
+    again = _stage(op.name, op.axes, op.extents, reads[0])
     return with_other(outputs, op.outputs[0], again)
 
 
-def _doubled(r: Ranges, below: Tensor, n: int) -> Tensor:
-    """The largest of ``2**(n + 1)`` elements from each one on."""
+def _later(r: Ranges, below: Tensor, by: int, name: str) -> Tensor:
+    """The larger of each element of ``below`` and the one ``by`` later."""
     body = r.op.bodies[0]
     assert isinstance(body, Reduce)
-    extents = tuple(size - (1 << n) * (d == r.along) for d, size in enumerate(below.shape))
+    extents = tuple(size - by * (d == r.along) for d, size in enumerate(below.shape))
     axes = tuple(Var(f"d{d}", "index") for d in range(len(extents)))
-    further = tuple(binary("+", v, 1 << n) if d == r.along else v for d, v in enumerate(axes))
-    return _stage(f"{r.op.name}_{2 << n}", axes, extents, binary(body.combiner.name, below[axes], below[further]))
+    further = tuple(binary("+", v, by) if d == r.along else v for d, v in enumerate(axes))
+    return _stage(name, axes, extents, binary(body.combiner.name, below[axes], below[further]))
+
+
+def _joined(r: Ranges, levels: Sequence[Tensor], length: int) -> Tensor:
+    """The largest of ``length`` elements from each one on."""
+    n = length.bit_length() - 1
+    if length == 1 << n:
+        return levels[n]
+    return _later(r, levels[n], length - (1 << n), f"{r.op.name}_{length}")
 
 
 def _stage(name: str, axes: Sequence[Var], extents: Sequence[object], body: Expr) -> Tensor:

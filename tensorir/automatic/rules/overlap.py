@@ -29,8 +29,8 @@ MAX_STAGES = 24
 """Maximum stages upstream of a chain's last one."""
 MARGINAL = 0.5
 """Least seconds that further stages save in a chain, relative to those before."""
-MAX_OPS = 200
-"""Maximum operations of a stage with what is inlined into it."""
+MAX_OPS = 64
+"""Operations of a cell with all stages inlined, up to which what is cheap is inlined: compilers find common rows."""
 INDEX_OPS = ("+", "-", "*", "//", "min", "max")
 """Operations of indices whose ranges over a tile are known."""
 
@@ -52,7 +52,7 @@ def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
         each = saved / len(best.near) if best else 0.0
         if more > 0 and gain > 0.0 and gain - saved >= MARGINAL * each * more:
             best, saved = part, gain
-    if best is not None and any(not worth(graph, n, target) for n in best.near):
+    if best is not None and (best.inlined > MAX_OPS or any(not worth(graph, n, target) for n in best.near)):
         yield best
 
 
@@ -125,11 +125,19 @@ class OverlapPart(Part):
     def _count(self, n: Nest, found: dict[str, float]) -> float:
         if n.name not in found:
             inner = 0.0
-            for m in self.inline:
-                places = sum(b in m.writes for b, _ in n.places)
-                inner += places * self._count(m, found) if places else 0.0
+            for b, (places, _) in _places(n).items():
+                inner += sum(places * self._count(m, found) for m in self.inline if b in m.writes)
             found[n.name] = self._arithmetic(n) + called(n) * ISSUE + inner
         return found[n.name]
+
+    @property
+    def inlined(self) -> float:
+        """Operations of a cell of the last stage, were all others inlined."""
+        chain, found = {b: n for n in (*self.inline, *self.near) for b in n.writes}, dict[str, float]()
+        for n in (m for m in self.graph.nests.values() if m.name in self.names):
+            inner = (found[chain[b].name] * places for b, (places, _) in _places(n).items() if b in chain)
+            found[n.name] = self._arithmetic(n) + sum(inner)
+        return found[self.anchor.name]
 
     @cached_property
     def _sources(self) -> dict[str, list[tuple[int, int]]]:
@@ -149,10 +157,25 @@ class OverlapPart(Part):
         loads = sum(places / rows * (rows + high - 1) / high for places, rows in self._sources[n.name])
         return (self._operations[n.name] + loads + 1.0) / (ISSUE * lanes)
 
-    def regions(self, rows: int, columns: int) -> dict[str, Region]:
-        """Boxes of cells that a tile in the middle takes of each stage near, by name."""
+    @cached_property
+    def outer(self) -> list[int]:
+        """Axes before the last two, at most two, whose cells take nothing in common: tiles have one of them each."""
+        extents = [most(it.extent) for it in self.anchor.spatial]
+        whole, found = self._cells(self.regions(1, 1)), list[int]()
+        for axis in range(len(extents) - 2):
+            one = self._cells(self.regions(1, 1, [axis]))
+            if len(found) < 2 and all(whole[k] == extents[axis] * n for k, n in one.items()):
+                found.append(axis)
+        return found
+
+    @staticmethod
+    def _cells(boxes: Mapping[str, Region]) -> dict[str, int]:
+        return {k: math.prod(b - a + 1 for a, b in box) for k, box in boxes.items()}
+
+    def regions(self, rows: int, columns: int, outer: Sequence[int] = ()) -> dict[str, Region]:
+        """Boxes of cells that a tile in the middle takes of each stage near, by name; one cell along axes ``outer``."""
         sizes = [most(it.extent) for it in self.anchor.spatial]
-        tile = [(0, n - 1) for n in sizes]
+        tile = [(n // 2, n // 2) if axis in outer else (0, n - 1) for axis, n in enumerate(sizes)]
         for axis, size in ((-2, rows), (-1, columns)):
             first = (sizes[axis] // 2) // size * size
             tile[axis] = (first, min(first + size, sizes[axis]) - 1)
@@ -172,8 +195,7 @@ class OverlapPart(Part):
 
         def taken(rows: int, columns: int) -> dict[str, int]:
             if (rows, columns) not in known:
-                boxes = self.regions(rows, columns)
-                known[rows, columns] = {k: math.prod(b - a + 1 for a, b in box) for k, box in boxes.items()}
+                known[rows, columns] = self._cells(self.regions(rows, columns, self.outer))
             return known[rows, columns]
 
         return taken
@@ -215,6 +237,7 @@ class OverlapPart(Part):
         rows, columns, high = int(c["rows"]), int(c["columns"]), int(c["high"])
         height, width = (most(it.extent) for it in self.anchor.spatial[-2:])
         taken, down = self._taken(rows, columns), -(-height // rows)
+        down *= math.prod(most(self.anchor.spatial[axis].extent) for axis in self.outer)
         tiles = down * -(-width // columns)
         cycles = tiles * sum(taken[n.name] * self._cell(n, high) for n in (*self.near, self.anchor))
         made = {b for n in self.near for b in n.writes}
@@ -232,8 +255,10 @@ class OverlapPart(Part):
         *others, row, column = (self.anchor.loops[it.var] for it in self.anchor.spatial)
         block, row = s.split(row, [None, rows], tail="shift")
         tile, column = s.split(column, [None, columns], tail="shift")
-        s.reorder(block, tile, *others, row, column)
-        s.bind(block, "block.x")
+        outer = [others[axis] for axis in self.outer]
+        s.reorder(*outer, block, tile, *(x for x in others if x not in outer), row, column)
+        for loop, to in zip((block, *outer), ("block.x", "block.y", "block.z"), strict=False):
+            s.bind(loop, to)
         for n in reversed(self.near):
             s.compute_at(n.name, tile, scope="shared")
         self._in_vectors(s, self.anchor, row, column, config)

@@ -26,4 +26,4 @@ def ranged(outputs: Sequence[Tensor], target: Target) -> tuple[str, ...]:
 def worth(r: Ranges) -> bool:
     """True if ranges save ``GAIN`` times the operations of their levels and of reading them."""
     cells, elements = math.prod(map(int, r.op.extents)), math.prod(map(int, r.source.shape))
-    return cells * r.terms > GAIN * (2 * cells * len(r.found) + elements * r.levels)
+    return cells * r.terms > GAIN * (cells * len(r.found) + elements * (r.levels + r.lengths))
