@@ -111,6 +111,7 @@ def candidates(name: str) -> tuple[dict[str, Callable[[], Any]], dict[str, Any]]
     for formulation in pipelines.FORMULATIONS[name]:
         for which in SCHEDULERS:
             label = which if formulation.__name__ == name else f"{which} {formulation.__name__}"
+            print(f"  {label}", file=sys.stderr, flush=True)
             for margin in (0, MARGIN):
                 try:
                     call, out = scheduled_by_halide(which, formulation, arrays, want, margin)
