@@ -121,7 +121,7 @@ def nl_means() -> Any:
     return tir.compute((3, h, w), lambda c, i, j: mixed[c, i, j] / total[i, j], name="y")
 
 
-STAGES = 32
+STAGES = 8
 
 
 def stencil_chain() -> Any:

@@ -1,1 +1,1 @@
-"""Built-in algorithms for ``s.redeclare``: Winograd, stream-K, tiled scan, private scatter, split softmax, tables."""
+"""Built-in algorithms for ``s.redeclare``: Winograd, stream-K, scans, scatters, split softmax, tables, ranges."""

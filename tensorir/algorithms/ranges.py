@@ -33,7 +33,7 @@ MAX_RANGES = 128
 
 
 @dataclass(frozen=True)
-class Ranges:
+class WindowRanges:
     """A reduction of windows of one array, by ranges along its dimension ``along``.
 
     load:  the element that a term reads;  axis: the reduce axis along the ranges
@@ -94,7 +94,7 @@ def ranges(outputs: tuple[Tensor, ...], of: str | None = None) -> tuple[Tensor, 
     return with_other(outputs, op.outputs[0], again)
 
 
-def _later(r: Ranges, below: Tensor, by: int, name: str) -> Tensor:
+def _later(r: WindowRanges, below: Tensor, by: int, name: str) -> Tensor:
     """The larger of each element of ``below`` and the one ``by`` later."""
     body = r.op.bodies[0]
     assert isinstance(body, Reduce)
@@ -104,7 +104,7 @@ def _later(r: Ranges, below: Tensor, by: int, name: str) -> Tensor:
     return _stage(name, axes, extents, binary(body.combiner.name, below[axes], below[further]))
 
 
-def _joined(r: Ranges, levels: Sequence[Tensor], length: int) -> Tensor:
+def _joined(r: WindowRanges, levels: Sequence[Tensor], length: int) -> Tensor:
     """The largest of ``length`` elements from each one on."""
     n = length.bit_length() - 1
     if length == 1 << n:
@@ -119,7 +119,7 @@ def _stage(name: str, axes: Sequence[Var], extents: Sequence[object], body: Expr
     return op.outputs[0]
 
 
-def ranges_of(op: Compute) -> Ranges | None:
+def ranges_of(op: Compute) -> WindowRanges | None:
     """The ranges of a maximum or minimum over windows, along the axis with the fewest; None for other stages."""
     body = op.bodies[0]
     if len(op.bodies) > 1 or not isinstance(body, Reduce) or body.combiner.name not in ("max", "min"):
@@ -127,9 +127,9 @@ def ranges_of(op: Compute) -> Ranges | None:
     extents = {v: v.extent for v in body.axes}
     if body.part is not None or not all(isinstance(n, int | Const) for n in (*extents.values(), *op.extents)):
         return None
-    value, mask = body.values[0], None
-    if isinstance(value, Select) and isinstance(value.b, Const) and value.b.value == body.combiner.identity[0].value:
-        value, mask = value.a, value.cond
+    term, least = body.values[0], body.combiner.identity[0].value
+    masked = isinstance(term, Select) and isinstance(term.b, Const) and term.b.value == least
+    value, mask = (term.a, term.cond) if isinstance(term, Select) and masked else (term, None)
     source = next((t for t in op.inputs if isinstance(value, Load) and t.buffer is value.buffer), None)
     if source is None or not isinstance(value, Load) or (mask is not None and uses(mask, {*op.axes})):
         return None
@@ -142,7 +142,7 @@ def ranges_of(op: Compute) -> Ranges | None:
 
 def _along(
     op: Compute, source: Tensor, load: Load, mask: Expr | None, axis: Var, sizes: Mapping[Var, int]
-) -> Ranges | None:
+) -> WindowRanges | None:
     """Ranges along one reduce axis; None if it moves along several dimensions, or has gaps."""
     along = [d for d, i in enumerate(load.index) if uses(i, {axis})]
     if len(along) != 1 or slope(load.index[along[0]], axis) != 1 or _clamps(load.index[along[0]]):
@@ -160,7 +160,7 @@ def _along(
         found += [(point, inside[0], inside[-1])] if inside else []
         if len(found) > MAX_RANGES:
             return None
-    return Ranges(op, source, load, axis, along[0], tuple(found)) if found else None
+    return WindowRanges(op, source, load, axis, along[0], tuple(found)) if found else None
 
 
 def _clamps(index: Expr) -> bool:

@@ -259,7 +259,7 @@ class Expressions:
         """C text of the upper half of an integer product's bits."""
         if lanes_of(e) > 1 and self.d.family == "opencl" and DTYPES[e.dtype].bits == 16:  # PoCL's mul_hi is slow
             wide = e.dtype.replace("16", "32")
-            product = Binary("*", *(Cast(x, wide) for x in e.args), wide)
+            product = Binary("*", Cast(e.args[0], wide), Cast(e.args[1], wide), wide)
             return self(
                 Cast(Binary(">>", product, Broadcast(const(16, wide), lanes_of(e), wide), wide), e.dtype), UNARY
             )

@@ -18,12 +18,12 @@ from tensorir.automatic.rules.row_chain import plain
 from tensorir.automatic.rules.stream import on_cores
 from tensorir.ir.dims import most
 from tensorir.ir.dtypes import DTYPES, is_float
-from tensorir.ir.tree import Binary, Buffer, Cast, Const, Expr, Load, Var
+from tensorir.ir.tree import Binary, Buffer, Expr, Load
 from tensorir.ir.visit import find
 from tensorir.machine import machine_of
+from tensorir.schedule.history import Name
 from tensorir.schedule.schedule import BaseSchedule
 from tensorir.target import Target
-from tensorir.tune.legal import Predicate
 
 MAX_STAGES = 24
 """Maximum stages upstream of a chain's last one."""
@@ -31,9 +31,8 @@ MARGINAL = 0.5
 """Least seconds that further stages save in a chain, relative to those before."""
 MAX_OPS = 64
 """Operations of a cell with all stages inlined, up to which what is cheap is inlined: compilers find common rows."""
-INDEX_OPS = ("+", "-", "*", "//", "min", "max")
-"""Operations of indices whose ranges over a tile are known."""
-
+Form = tuple[dict[Expr, int], list[int]]
+"""(axis -> factor, [least, largest] constant) of an index."""
 Region = tuple[tuple[int, int], ...]
 """(first, last) index of a box of cells along each axis."""
 
@@ -46,7 +45,7 @@ def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
     for n in _upstream(graph, anchor):
         chain.append(n)
         part = OverlapPart(graph, anchor, target, chain)
-        if (config := part.fastest()) is None:
+        if (config := min(part.legal(high=4), key=part._seconds, default=None)) is None:
             break
         gain, more = part.apart - part._seconds(config), len(part.near) - (len(best.near) if best else 0)
         each = saved / len(best.near) if best else 0.0
@@ -65,7 +64,8 @@ def _upstream(graph: Graph, anchor: Nest) -> Iterator[Nest]:
         readers = graph.readers(n)
         if n.name in names or not readers or not {r.name for r in readers} <= names or graph.is_output(n):
             continue
-        if _fits(n) and len(n.spatial) >= 2 and all(_in_box(i) for r in readers for b, at in r.places if b in n.writes for i in at):
+        reads = [(x, r) for r in readers for x in r.loads if x.buffer in n.writes]
+        if _fits(n) and len(n.spatial) >= 2 and all(_shifted(x, r) for x, r in reads):
             names.add(n.name)
             yield n
 
@@ -74,11 +74,13 @@ def _fits(nest: Nest) -> bool:
     return nest.kind == "map" and nest.constant and not nest.empty and plain(nest)
 
 
-def _in_box(index: Expr) -> bool:
-    """True if ranges of an index over a box of cells are known."""
-    return all(
-        isinstance(x, Var | Const | Cast) or (isinstance(x, Binary) and x.op in INDEX_OPS) for x in find(index, Expr)
-    ) and not find(index, Load)
+def _shifted(load: Load, reader: Nest) -> bool:
+    """True if a stage reads an array at sums of its axes and constants, contiguously along its last one, if at all."""
+    last, known = reader.spatial[-1].var, {it.var for it in reader.spatial}
+    arith = Arith({it.var: (0, most(it.extent) - 1) for it in reader.spatial})
+    forms = [arith.linear(i) for i in load.index]
+    steps = [f.terms.get(last, 0) for f in forms]
+    return all(f.terms.keys() <= known for f in forms) and not any(steps[:-1]) and steps[-1] in (0, 1)
 
 
 class OverlapPart(Part):
@@ -141,7 +143,7 @@ class OverlapPart(Part):
 
     @cached_property
     def _sources(self) -> dict[str, list[tuple[int, int]]]:
-        """(places, rows of them) of each array that a stage reads, by the stage's name, inlined stages looked through."""
+        """(places, rows of them) of each array that a stage reads, by its name, inlined stages looked through."""
         found: dict[str, list[tuple[int, int]]] = {}
         made = {b: m for m in self.inline for b in m.writes}
         for n in (*self.inline, *self.near, self.anchor):
@@ -180,13 +182,33 @@ class OverlapPart(Part):
             first = (sizes[axis] // 2) // size * size
             tile[axis] = (first, min(first + size, sizes[axis]) - 1)
         found: dict[str, Region] = {self.anchor.name: tuple(tile)}
+        for n, reads in self._reads:
+            ranges: dict[Expr, tuple[int, int]] = {it.var: found[n.name][d] for d, it in enumerate(n.spatial)}
+            for name, places in reads:
+                box = tuple(_range(forms, ranges) for forms in places)
+                old = found.get(name, box)
+                found[name] = tuple((min(a, c), max(b, d)) for (a, b), (c, d) in zip(old, box, strict=True))
+        return found
+
+    @cached_property
+    def _reads(self) -> list[tuple[Nest, list[tuple[str, list[list[Form]]]]]]:
+        """Stages, the last one first, with the indices at which each reads others of the chain, along each axis."""
+        chain = {b: m for m in (*self.inline, *self.near) for b in m.writes}
+        found = []
         for n in reversed([m for m in self.graph.nests.values() if m.name in self.names]):
+            arith = Arith({it.var: (0, most(it.extent) - 1) for it in n.spatial})
+            reads: dict[str, list[list[Form]]] = {}
             for b, at in n.places:
-                for m in (m for m in (*self.inline, *self.near) if b in m.writes):
-                    known = Arith({it.var: found[n.name][d] for d, it in enumerate(n.spatial)})
-                    box = tuple((int(low), int(high)) for low, high in map(known.range, at))
-                    old = found.get(m.name, box)
-                    found[m.name] = tuple((min(a, c), max(b, d)) for (a, b), (c, d) in zip(old, box, strict=True))
+                if b in chain:
+                    forms = reads.setdefault(chain[b].name, [[] for _ in at])
+                    for mine, i in zip(forms, at, strict=True):
+                        form = arith.linear(i)
+                        terms = {v: int(k) for v, k in form.terms.items()}
+                        if terms not in [x[0] for x in mine]:
+                            mine.append((terms, [int(form.constant)] * 2))
+                        ends = next(ends for x, ends in mine if x == terms)
+                        ends[:] = min(ends[0], int(form.constant)), max(ends[1], int(form.constant))
+            found.append((n, list(reads.items())))
         return found
 
     @cached_property
@@ -206,9 +228,7 @@ class OverlapPart(Part):
         nests = [*self.near, self.anchor]
         moved = {n.name: n.moved for n in nests}
         machine = machine_of(self.target)
-        return sum(
-            on_cores(self.target, n.cells * self._cell(n, 4), moved[n.name], 8 * machine.cores) for n in nests
-        )
+        return sum(on_cores(self.target, n.cells * self._cell(n, 4), moved[n.name], 8 * machine.cores) for n in nests)
 
     # -- the space
 
@@ -218,7 +238,7 @@ class OverlapPart(Part):
         columns = [n for n in (128, 256, 512, 64, 1024) if n <= width] or [width]
         return {"rows": rows, "columns": columns, "high": [n for n in (4, 2, 1) if n <= height]}
 
-    def where(self) -> Mapping[str, Predicate]:
+    def where(self) -> Mapping[str, Callable[[Config], bool]]:
         room = machine_of(self.target).levels[0][0]
         return {"room": lambda c: self._bytes(c) <= room, "rows": lambda c: c["high"] <= c["rows"]}
 
@@ -263,11 +283,21 @@ class OverlapPart(Part):
             s.compute_at(n.name, tile, scope="shared")
         self._in_vectors(s, self.anchor, row, column, config)
         for n in self.near:
-            self._in_vectors(s, n, *(n.loops[it.var] for it in n.spatial[-2:]), config)
+            self._in_vectors(s, n, n.loops[n.spatial[-2].var], n.loops[n.spatial[-1].var], config)
 
-    def _in_vectors(self, s: BaseSchedule, n: Nest, row: object, column: object, c: Config) -> None:
+    def _in_vectors(self, s: BaseSchedule, n: Nest, row: Name, column: Name, c: Config) -> None:
         lanes, high = vector_lanes(self.target, widest_bits([n])), int(c["high"])
         s.register_tile(row, column, sizes=[high, lanes], lanes=lanes, tail="shift")
+
+
+def _range(forms: Sequence[Form], ranges: Mapping[Expr, tuple[int, int]]) -> tuple[int, int]:
+    """(least, largest) value of some linear forms."""
+    lows, highs = list[int](), list[int]()
+    for terms, (low, high) in forms:
+        ends = [(k * ranges[v][0], k * ranges[v][1]) for v, k in terms.items()]
+        lows.append(low + sum(map(min, ends)))
+        highs.append(high + sum(map(max, ends)))
+    return min(lows), max(highs)
 
 
 def _places(n: Nest) -> dict[Buffer, tuple[int, int]]:

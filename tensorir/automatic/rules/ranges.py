@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from tensorir.algorithms.ranges import Ranges, ranges_of
+from tensorir.algorithms.ranges import WindowRanges, ranges_of
 from tensorir.expr.program import computes_of, dims_of
 from tensorir.expr.tensor import Tensor
 from tensorir.target import Target
@@ -23,7 +23,7 @@ def ranged(outputs: Sequence[Tensor], target: Target) -> tuple[str, ...]:
     return tuple(op.name for op in ops if names.count(op.name) == 1 and (r := ranges_of(op)) and worth(r))
 
 
-def worth(r: Ranges) -> bool:
+def worth(r: WindowRanges) -> bool:
     """True if ranges save ``GAIN`` times the operations of their levels and of reading them."""
     cells, elements = math.prod(map(int, r.op.extents)), math.prod(map(int, r.source.shape))
     return cells * r.terms > GAIN * (cells * len(r.found) + elements * (r.levels + r.lengths))
