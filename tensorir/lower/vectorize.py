@@ -527,7 +527,7 @@ class _Lanes:
         """(variable, vector) for each number in a gather's index that takes operations on data: lanes pick theirs."""
         found: dict[Expr, tuple[Var, Expr]] = {}
         for x in find(index, Cast, lambda c: c.dtype == "index" and c.a.dtype != "index" and uses(c.a, {self.var})):
-            inner = find(x.a, (Binary, Call), lambda y: y.dtype not in ("index", "bool"))
+            inner = [y for y in find(x.a, Expr) if isinstance(y, Binary | Call) and y.dtype not in ("index", "bool")]
             if x.a not in found and len(inner) > 1:
                 with suppress(_Scalar):
                     found[x.a] = Var("place", x.a.dtype), self._wide(self.expr(x.a))
@@ -547,7 +547,7 @@ class _Swap(Rewriter):
         self.swap = swap
 
     def on_Cast(self, n: Cast) -> Expr:
-        return n.replace(a=self.swap[n.a][0]) if n.a in self.swap else self.children(n)  # type: ignore[no-any-return]
+        return n.replace(a=self.swap[n.a][0]) if n.a in self.swap else self.children(n)
 
 
 def _in_memory(s: Let, var: Var, lanes: int) -> Stmt:
