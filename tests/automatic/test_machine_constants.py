@@ -10,7 +10,9 @@ import tensorir
 PACKAGE = Path(tensorir.__file__).parent
 MODELS = ("automatic", "engines", "ops", "algorithms", "schedule", "tune/gpu_model.py")
 """What models kernels; seconds elsewhere are limits of processes and of timing."""
-UNIT = re.compile(r"\b(seconds|cycles?|bandwidth|latency|clock|per second|per cycle|slowdown|rate|(?<!tensor )cores)\b", re.I)
+UNIT = re.compile(
+    r"\b(seconds|cycles?|bandwidth|latency|clock|per second|per cycle|slowdown|rate|(?<!tensor )cores)\b", re.I
+)
 NAMED = re.compile(r"_S\b|CYCLES|_HZ\b|RATE|CLOCK|CORES|UNITS")
 OF_SHAPES = re.compile(r"\b(least|maximum|exponent|share of|factor on|by which|candidate)\b", re.I)
 COUNTED = {0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 8.0, 1e3, 1e6, 1e-3}
