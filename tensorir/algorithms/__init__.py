@@ -1,1 +1,1 @@
-"""Built-in algorithms for ``s.redeclare``: Winograd, stream-K, scans, scatters and softmax in parts, tables, phases."""
+"""Built-in algorithms for ``s.redeclare``: Winograd, stream-K, scans and scatters in parts, tables, phases, ranges …"""

@@ -19,7 +19,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 BUILT_IN = {
     name: f"tensorir.algorithms.{name}"
-    for name in ("winograd", "stream_k", "tiled_scan", "private_scatter", "split_softmax", "tables", "phases")
+    for name in ("winograd", "stream_k", "tiled_scan", "private_scatter", "split_softmax", "tables", "phases", "ranges")
 }
 """Built-in algorithm -> module that registers it, imported on first use."""
 

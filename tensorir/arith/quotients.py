@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tensorir.ir.build import as_int, cast, const
 from tensorir.ir.dtypes import DTYPES
-from tensorir.ir.tree import Binary, Const, Expr
+from tensorir.ir.tree import Binary, Call, Const, Expr
 from tensorir.ir.visit import find
 
 
@@ -24,11 +24,11 @@ def without_division(e: Binary) -> Expr | None:
     if bits > 32:
         return None
     if kind == "u":
-        whole = cast(_quotient(e.a, c, bits), e.dtype)
+        whole = cast(_quotient(e.a, c, bits, bits), e.dtype)
     else:
         negative = Binary(">>", e.a, const(bits - 1, e.dtype), e.dtype)  # all bits, or none
         size = Binary("^", e.a, negative, e.dtype)
-        whole = Binary("^", cast(_quotient(size, c, bits - 1), e.dtype), negative, e.dtype)
+        whole = Binary("^", cast(_quotient(size, c, bits - 1, bits), e.dtype), negative, e.dtype)
     return whole if e.op == "//" else Binary("-", e.a, Binary("*", whole, e.b, e.dtype), e.dtype)
 
 
@@ -38,18 +38,26 @@ def may_trap(e: Expr) -> bool:
     return any(without_division(x) is None for x in found)
 
 
-def _quotient(a: Expr, c: int, bits: int) -> Expr:
-    """``a // c`` for 0 <= a < 2**bits, bits <= 32, as uint64: the high part of a product with ``2**n / c``, rounded up.
+def _quotient(a: Expr, c: int, bits: int, width: int) -> Expr:
+    """``a // c`` for 0 <= a < 2**bits, in integers of ``width`` bits or of the next wider type: the high part of a
+    product with ``2**n / c``, rounded up, for the smallest n that is exact.
 
     Granlund and Montgomery, Division by invariant integers using multiplication, 1994, theorem 4.2.
     """
-    more = (c - 1).bit_length()
-    factor, wide = (1 << bits + more) // c + 1, cast(a, "uint64")
+    n = next(n for n in range(width, 2 * width + 1) if -(1 << n) % c <= 1 << n - bits)
+    factor, dtype = -(-(1 << n) // c), f"uint{width if width == 16 else 2 * width}"
+    carry = factor >> width  # the factor's first bit, which does not fit
 
     def of(op: str, x: Expr, y: Expr | int) -> Expr:
-        return Binary(op, x, y if isinstance(y, Expr) else const(y, "uint64"), "uint64")
+        return Binary(op, x, y if isinstance(y, Expr) else const(y, dtype), dtype)
 
-    if bits < 32:
-        return of(">>", of("*", wide, factor), bits + more)
-    high = of(">>", of("*", wide, factor - (1 << bits)), bits)  # the factor's first bit would not fit
-    return of(">>", of("+", high, wide), more)
+    a, factor = cast(a, dtype), factor - (carry << width)
+    if width == 16:  # vectors have the high half of a product
+        high: Expr = Call("mulhi", (a, const(factor, dtype)), dtype)
+    elif not carry:
+        return of(">>", of("*", a, factor), n)
+    else:
+        high = of(">>", of("*", a, factor), width)
+    if not carry:
+        return of(">>", high, n - width)
+    return of(">>", of("+", of(">>", of("-", a, high), 1), high), n - width - 1)

@@ -80,6 +80,27 @@ def _choose(name: str, kind: str) -> str:
     )
 
 
+def _upper_lanes(name: str, kind: str) -> str:
+    """C function ``name``: upper halves of the products of two vectors of 16-bit integers ``kind``; gcc finds x86's
+    instruction for them in no expression.
+    """
+    stem, lanes = _parts(kind)
+    wide = "uint32_t" if stem[0] == "u" else "int32_t"
+    builtin = f"__builtin_ia32_pmulh{'u' * (stem[0] == 'u')}w256"
+    return f"""\
+{_LANES} {kind} {name}({kind} a, {kind} b) {{
+#if {lanes} % 16 == 0 && defined(__AVX2__) && defined(__GNUC__) && !defined(__clang__)
+  typedef short half __attribute__((vector_size(32), may_alias));
+  {kind} y;
+  for (int k = 0; k < {lanes // 16}; ++k) ((half *)&y)[k] = {builtin}(((half *)&a)[k], ((half *)&b)[k]);
+  return y;
+#else
+  typedef {wide} wide __attribute__((vector_size({4 * lanes})));
+  return __builtin_convertvector(__builtin_convertvector(a, wide) * __builtin_convertvector(b, wide) >> 16, {kind});
+#endif
+}}"""
+
+
 def _each(name: str, count: str, function: str, kind: str) -> str:
     """C function ``name`` of vectors of type ``kind`` that applies the scalar C function ``function`` to every lane.
 
@@ -111,21 +132,32 @@ def signed(fn: str, chosen: str, b: str, rest: str) -> str:
     return f"{chosen} | ({b} & ~{rest})" if b else f"{chosen} | ~{rest}"
 
 
+_X86 = {"float4": ("__SSE__", "ps"), "float8": ("__AVX__", "ps256"), "double2": ("__SSE2__", "pd"),
+        "double4": ("__AVX__", "pd256")}  # fmt: skip
+"""Vector type -> (macro, ending of gcc's functions) of x86's minimum and maximum, which gcc finds in no expression."""
+
+
 def extreme_lanes(name: str, kind: str, sign: str, case: str) -> str:
     """C function ``name``: larger (``>``) or smaller (``<``) of two float vectors per lane; NaN if either is, -0 < 0.
 
     case: "_const" for ``b`` a nonzero constant, "_zero" for a zero constant
     """
-    mask = _mask(kind)
+    mask, fn = _mask(kind), "max" if sign == ">" else "min"
+    rest = "0x7fffffff" if "float" in kind else "INT64_C(0x7fffffffffffffff)"
     chosen = f"((m & ({mask})b) | (~m & ({mask})a))"
     if case != "_const":
-        rest = "0x7fffffff" if "float" in kind else "INT64_C(0x7fffffffffffffff)"
-        chosen = signed("max" if sign == ">" else "min", chosen, "" if case else f"(({mask})b)", rest)
+        chosen = signed(fn, chosen, "" if case else f"(({mask})b)", rest)
     missing = "" if case else f"({chosen}) | (b != b)"
-    return (
-        f"{_LANES} {kind} {name}({kind} a, {kind} b) {{\n  const {mask} m = b {sign} a;\n"
-        f"  return ({kind})({missing or chosen});\n}}"
-    )
+    text = f"  const {mask} m = b {sign} a;\n  return ({kind})({missing or chosen});\n"
+    if kind in _X86:  # the second operand where one is NaN or both are equal
+        macro, end = _X86[kind]
+        most, other = f"__builtin_ia32_{fn}{end}(b, a)", f"({mask})__builtin_ia32_{fn}{end}(a, b)"
+        unordered = f"__builtin_ia32_cmp{end}(a, b, 3)" if macro == "__AVX__" else "(a != a) | (b != b)"
+        unordered = f"({mask}){unordered}" if macro == "__AVX__" else unordered
+        both = f"({kind})((({mask}){most} {'&' if fn == 'max' else '|'} {other}) | ({unordered}))"
+        short = {"": both, "_const": most, "_zero": f"({kind})({signed(fn, f'({mask}){most}', '', rest)})"}[case]
+        text = f"#if defined({macro}) && !defined(__clang__)\n  return {short};\n#else\n{text}#endif\n"
+    return f"{_LANES} {kind} {name}({kind} a, {kind} b) {{\n{text}}}"
 
 
 def _bits(name: str, new: str, old: str) -> str:
@@ -228,6 +260,7 @@ def _store_halves(name: str, dtype: str, count: str) -> str:
 _PATTERNS: list[tuple[str, Callable[..., str]]] = [
     (r"tir_splat_(\w+)", _splat),
     (r"tir_choose_(\w+)", _choose),
+    (r"tir_each2_tir_mulhi_u?int16_(u?short\d+)", _upper_lanes),
     (r"tir_each(\d)_(\w+)_([a-z]+\d+)", _each),
     (r"tir_(\w+)_of_(\w+)", _bits),
     (r"tir_mulhi_(u?int\d+)", _upper),

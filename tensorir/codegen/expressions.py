@@ -26,7 +26,7 @@ from tensorir.codegen.whole import (
 )
 from tensorir.codegen.wrapping import adds_the_least, may_overflow, wrapped
 from tensorir.errors import LoweringError, Problem
-from tensorir.ir.build import BITS, COMPARE, SHIFTS, as_int
+from tensorir.ir.build import BITS, COMPARE, SHIFTS, as_int, const
 from tensorir.ir.dtypes import DTYPES, WIDENED, rounded
 from tensorir.ir.lanes import lanes_of
 from tensorir.ir.structure import place
@@ -257,6 +257,12 @@ class Expressions:
 
     def upper_half(self, e: Call) -> str:
         """C text of the upper half of an integer product's bits."""
+        if lanes_of(e) > 1 and self.d.family == "opencl" and DTYPES[e.dtype].bits == 16:  # PoCL's mul_hi is slow
+            wide = e.dtype.replace("16", "32")
+            product = Binary("*", Cast(e.args[0], wide), Cast(e.args[1], wide), wide)
+            return self(
+                Cast(Binary(">>", product, Broadcast(const(16, wide), lanes_of(e), wide), wide), e.dtype), UNARY
+            )
         if lanes_of(e) > 1:
             name = self.d.upper.get(e.dtype, "mul_hi")
             return self.call(name, e, [self(a) for a in e.args])

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 from tensorir.arith.access import comparison, even
@@ -36,6 +35,7 @@ from tensorir.ir.tree import (
     Scope,
     Select,
     Seq,
+    Shuffle,
     Stmt,
     Store,
     Unary,
@@ -236,7 +236,7 @@ class _Lanes:
         """A conditional statement whose lanes disagree: masked terms in an accumulation, else a scalar loop."""
         added = added_where(s.cond, s.then, self.var)
         if added is not None and added.buffer not in self.partly:  # else lanes beyond add to what nobody has written
-            with contextlib.suppress(_Scalar):
+            with suppress(_Scalar):
                 return self._store(added)
         held = any(
             isinstance(x, Load | Store) and x.buffer.scope is Scope.REGISTER for x in find(s.then, (Load, Store))
@@ -541,15 +541,38 @@ class _Lanes:
             raise _Scalar(f"what lanes read of {e.buffer.name} {why}")
         found = None if has(e.index[0], Load) else self.arith.linear(e.index[0]).along(self.var)
         if found is None:
-            return Pack(tuple(self._lane(e, k) for k in range(self.lanes)), e.dtype)
+            numbers = self._places(e.index[0]) if self.target.kind == "cpu" else {}
+            picked = _Swap(numbers)(e) if numbers else e
+            taken = [{v: Shuffle(x, x, (k,), v.dtype) for v, x in numbers.values()} for k in range(self.lanes)]
+            return Pack(tuple(substitute(self._lane(picked, k), taken[k]) for k in range(self.lanes)), e.dtype)
         index = [Linear(found[1].terms, found[1].constant + found[0] * k).expr() for k in range(self.lanes)]
         return Pack(tuple(Load(e.buffer, (i,), e.dtype) for i in index), e.dtype)
+
+    def _places(self, index: Expr) -> dict[Expr, tuple[Var, Expr]]:
+        """(variable, vector) for each number in a gather's index that takes operations on data: lanes pick theirs."""
+        found: dict[Expr, tuple[Var, Expr]] = {}
+        for x in find(index, Cast, lambda c: c.dtype == "index" and c.a.dtype != "index" and uses(c.a, {self.var})):
+            inner = [y for y in find(x.a, Expr) if isinstance(y, Binary | Call) and y.dtype not in ("index", "bool")]
+            if x.a not in found and len(inner) > 1:
+                with suppress(_Scalar):
+                    found[x.a] = Var("place", x.a.dtype), self._wide(self.expr(x.a))
+        return found
 
     def _lane(self, e: Expr, k: int) -> Expr:
         return _Linear(self.arith)(substitute(e, {self.var: const(k)}))  # type: ignore[no-any-return]
 
     def _wide(self, e: Expr) -> Expr:
         return e if lanes_of(e) > 1 else Broadcast(e, self.lanes, e.dtype)
+
+
+class _Swap(Rewriter):
+    """Rewriter: numbers that are cast to indices become variables."""
+
+    def __init__(self, swap: Mapping[Expr, tuple[Var, Expr]]) -> None:
+        self.swap = swap
+
+    def on_Cast(self, n: Cast) -> Expr:
+        return n.replace(a=self.swap[n.a][0]) if n.a in self.swap else self.children(n)
 
 
 def _in_memory(s: Let, var: Var, lanes: int) -> Stmt:

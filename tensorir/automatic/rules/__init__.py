@@ -9,6 +9,7 @@ from tensorir.automatic.facts import Graph, Nest
 from tensorir.automatic.part import Part
 from tensorir.automatic.rules import (
     open_grid,
+    overlap,
     register_tile,
     rolling,
     rolling_cpu,
@@ -47,7 +48,17 @@ def busy(rule: Rule) -> Rule:
 
 
 RULES_BEFORE_INLINING: tuple[Rule, ...] = tuple(
-    map(busy, (rolling_cpu.offers, rolling_few.offers, rolling_gpu.offers, rolling_threads.offers, rolling.offers))
+    map(
+        busy,
+        (
+            rolling_cpu.offers,
+            rolling_few.offers,
+            rolling_gpu.offers,
+            rolling_threads.offers,
+            rolling.offers,
+            overlap.offers,
+        ),
+    )
 )
 """Rules that claim stages before any stage is inlined."""
 RULES: tuple[Rule, ...] = (

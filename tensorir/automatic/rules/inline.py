@@ -9,7 +9,7 @@ from tensorir.automatic.facts import Graph, Nest
 from tensorir.automatic.rules import register_tile, terms, window_gpu
 from tensorir.automatic.rules.product_view import product_view
 from tensorir.errors import TensorIRError
-from tensorir.ir.tree import Binary, Call, Expr, Select, Unary
+from tensorir.ir.tree import Binary, Call, Expr, Load, Select, Unary
 from tensorir.ir.visit import find, has
 from tensorir.schedule.schedule import BaseSchedule
 from tensorir.target import Target
@@ -56,6 +56,9 @@ def worth(graph: Graph, nest: Nest, target: Target) -> str:
 def _reason(nest: Nest, readers: Sequence[Nest]) -> str:
     """Reason, as text, why recomputing the cells of a map is cheaper than storing them; "" if it is not."""
     places = {r: _places(nest, r) for r in readers}
+    gathers = any(has(x, Load) for r in readers for y in r.loads if y.buffer in nest.writes for x in y.index)
+    if gathers and len(nest.loads) > 1:
+        return ""  # each of its loads would become one
     cheap = not nest.calls and nest.operations <= CHEAP_OPS and nest.operations * max(places.values()) <= REPEATED_OPS
     times = max(n * r.size(r.stage.iters) for r, n in places.items()) / max(1, nest.cells)
     if not values(nest):

@@ -1,5 +1,5 @@
-"""Algorithms that replace declared ones before a plan is made: tables (``algorithms/tables.py``) and phases
-(``algorithms/phases.py``), where they save more than their kernels take.
+"""Algorithms that replace declared ones before a plan is made, where they save more than they take: tables
+(``algorithms/tables.py``), phases (``algorithms/phases.py``) and ranges (``algorithms/ranges.py``).
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tensorir.algorithms.phases import SpreadSum, spread_of
+from tensorir.algorithms.ranges import WindowRanges, ranges_of
 from tensorir.algorithms.tables import entries_of
 from tensorir.automatic.facts import vector_lanes
 from tensorir.expr.program import computes_of, dims_of
@@ -20,6 +21,8 @@ from tensorir.target import Target
 
 GAIN = 4.0
 """Least ratio of the seconds that tables save to those of their kernels."""
+RANGES_GAIN = 2.0
+"""Least ratio of the terms of all windows to the operations of their ranges."""
 TENSOR_BITS = 16
 """Widest elements that tensor cores multiply; gradients on them keep phases in one kernel (``conv_image.py``)."""
 
@@ -52,7 +55,15 @@ def _by_another(op: Compute, target: Target) -> Redeclared | None:
     if target.kind == "cpu" and worth_tables(op, target):
         reason = "what depends on few axes alone is computed once for each of their values"
         return Redeclared("tables", op.name, reason)
+    if target.kind == "cpu" and (ranges := ranges_of(op)) is not None and worth_ranges(ranges):
+        return Redeclared("ranges", op.name, "each range of a window is two that overlap, of 2**k elements")
     return None
+
+
+def worth_ranges(r: WindowRanges) -> bool:
+    """True if ranges save ``RANGES_GAIN`` times the operations of their levels and lengths, and of reading them."""
+    cells, elements = math.prod(map(int, r.op.extents)), math.prod(map(int, r.source.shape))
+    return cells * r.terms > RANGES_GAIN * (cells * len(r.found) + elements * (r.levels + r.lengths))
 
 
 def worth_tables(op: Compute, target: Target) -> bool:

@@ -1,0 +1,40 @@
+"""Gathers at places that are computed from data: the places are vectors, whose lanes pick elements."""
+
+import numpy as np
+import pytest
+
+import tensorir as tir
+
+TARGETS = [("c -registers=16 -vector_bytes=32 -units=2", "c:0"),
+           ("opencl -registers=32 -vector_bytes=64 -units=2", "opencl:pocl")]  # fmt: skip
+
+
+def curve(n, size=64):
+    """A table read at a place between whole numbers, as of curves and gradients of colours."""
+    x, t = tir.placeholder((n,), name="x"), tir.placeholder((size,), name="t")
+
+    def cell(i):
+        at = tir.minimum(tir.maximum(tir.cast(x[i] * 4.0 + 0.5, "int32"), 0), size - 2)
+        return t[at] + t[at + 1]
+
+    return tir.compute((n,), cell, name="y")
+
+
+@pytest.mark.parametrize(("target", "device"), TARGETS)
+@pytest.mark.parametrize("n", [1000, 37])
+def test_places_are_computed_in_vectors(target, device, n):
+    s = tir.auto_schedule(curve(n), target)
+    assert s.source().count("4.0f") <= 2 and s.check()
+    x = np.linspace(-3, 20, n, dtype="float32")
+    t = np.arange(64, dtype="float32") ** 2
+    at = np.clip((x * np.float32(4) + np.float32(0.5)).astype("int32"), 0, 62)
+    assert np.array_equal(s.build(device)(x, t), t[at] + t[at + 1])
+
+
+@pytest.mark.parametrize(("target", "device"), TARGETS)
+def test_lanes_whose_places_no_vector_has_stay(target, device):
+    x, t = tir.placeholder((300,), "int64", name="x"), tir.placeholder((64,), name="t")
+    at = lambda i: tir.cast(tir.minimum(tir.maximum(x[i] // 3, 0), 63), "int32")  # noqa: E731
+    s = tir.auto_schedule(tir.compute((300,), lambda i: t[at(i)] * 2.0, name="y"), target)
+    given, table = np.arange(300) - 40, np.arange(64, dtype="float32")
+    assert np.array_equal(s.build(device)(given, table), table[np.clip(given // 3, 0, 63)] * 2)
