@@ -7,9 +7,14 @@ void P_kernel0(__global const float *restrict X, __global float *restrict P)
 {
   for (long h = 0; h < 8; ++h)
     for (long w = 0; w < 8; ++w)
-      for (long c = 0; c < 16; ++c)
-        for (long n = 0; n < 32; ++n)
-          P[h * 4096 + w * 512 + c * 32 + n] = 1 <= h && h < 7 && 1 <= w && w < 7 ? X[h * 3072 + w * 512 + c * 32 + n - 3584] : 0.0f;
+      for (long c = 0; c < 16; ++c) {
+        if (1 <= h && h < 7 && 1 <= w && w < 7)
+          for (long n = 0; n < 32; ++n)
+            P[h * 4096 + w * 512 + c * 32 + n] = X[h * 3072 + w * 512 + c * 32 + n - 3584];
+        if (h < 1 || 7 <= h || w < 1 || 7 <= w)
+          for (long n = 0; n < 32; ++n)
+            P[h * 4096 + w * 512 + c * 32 + n] = 1 <= h && h < 7 && 1 <= w && w < 7 ? X[h * 3072 + w * 512 + c * 32 + n - 3584] : 0.0f;
+      }
 }
 
 __kernel __attribute__((reqd_work_group_size(1, 1, 1)))
