@@ -1,5 +1,7 @@
 """Chains of stages whose results are outputs as well: still one kernel."""
 
+import math
+
 import numpy as np
 import pytest
 
@@ -137,3 +139,31 @@ def test_half_precision_and_rows_counted_at_launch():
     for target in ("c", GPU):
         s = tir.auto_schedule((m, y), target)
         assert kernels(s) == 1 and s.check()
+
+
+def fft(rows, n):
+    """Stockham's transform of radix 2: pairs (real, imaginary), log2(n) stages."""
+    z = tir.placeholder((rows, n), name="re"), tir.placeholder((rows, n), name="im")
+    for t in range(n.bit_length() - 1):
+        half, m = n >> (t + 1), 1 << t
+
+        def cell(b, i, z=z, half=half, m=m):
+            j, k = i // (2 * m), i % m
+            (ar, ai), (cr, ci) = ((z[0][b, at], z[1][b, at]) for at in (j * m + k, j * m + k + half * m))
+            angle = tir.cast(j, "float32") * (-math.pi / half)
+            wr, wi, dr, di, low = tir.cos(angle), tir.sin(angle), ar - cr, ai - ci, i // m % 2 == 0
+            return tir.where(low, ar + cr, dr * wr - di * wi), tir.where(low, ai + ci, dr * wi + di * wr)
+
+        z = tir.compute((rows, n), cell, name=f"z{t}")
+    return z
+
+
+@pytest.mark.parametrize("units", [2, 16])
+def test_a_fourier_transform_is_one_kernel_beside_its_tables(units):
+    s = tir.auto_schedule(fft(512, 256), f"c -registers=16 -vector_bytes=32 -units={units}")
+    kernels = [k.stages[0].stage.name for k in s.expected._model.kernels]
+    assert len([name for name in kernels if "table" not in name]) == 1
+    s = tir.auto_schedule(fft(8, 16), f"c -units={units}")
+    x, y = np.random.default_rng(0).standard_normal((2, 8, 16)).astype("float32")
+    re, im = s.build("c:0")(x, y)
+    np.testing.assert_allclose(re + 1j * im, np.fft.fft(x + 1j * y), rtol=1e-4, atol=1e-4)

@@ -169,9 +169,11 @@ def _nearest(graph: Graph, places: dict[Nest, Places], again: bool) -> set[Place
 
 
 def _common(graph: Graph, places: dict[Nest, Places], rows: set[Place | None], kind: str) -> set[Place | None]:
-    """The part of ``rows`` that stages of a kind upstream have too, without those that have none of them."""
+    """The part of ``rows`` that stages of a kind upstream have too, without those that have none of them, or read
+    nothing (tables).
+    """
     for nest in itertools.islice(_upstream(graph, places, again=True), LONGEST_CHAIN):
-        if nest.kind == kind and (both := rows & set(places[nest])):
+        if nest.kind == kind and nest.loads and (both := rows & set(places[nest])):
             rows = both
     return rows
 
