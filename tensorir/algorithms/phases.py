@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import cached_property, reduce
 
 from tensorir.algorithms.registry import algorithm
-from tensorir.arith.affine import Arith
+from tensorir.arith.affine import Arith, same
 from tensorir.arith.conditions import conjuncts
 from tensorir.errors import Problem, ScheduleError
 from tensorir.expr.bounds import check_accesses
@@ -151,7 +151,8 @@ class SpreadSum:
         for p in found:
             for x in find(p.value, PadLoad):
                 borders.setdefault(x.buffer, []).append((x, p.arith))
-        near = {t.buffer: _padded(self.op.name, t, borders[t.buffer]) for t in self._inputs if t.buffer in borders}
+        read = [t for t in self._inputs if t.buffer in borders]
+        near = {t.buffer: c for t in read if (c := _padded(self.op.name, t, borders[t.buffer])) is not None}
         return {p.phase: p.stage(f"{self.op.name}_phase", self.body, near) for p in found}
 
     @property
@@ -160,13 +161,13 @@ class SpreadSum:
         return [*self.op.inputs, *(x for t in self.op.inputs if t.op for x in t.op.inputs)]
 
     def _alone(self, phase: tuple[int, ...]) -> Phase | None:
-        """One phase by itself; None if it has no terms."""
-        left = [s.terms(n) for s, n in zip(self.sides, phase, strict=True)]
-        if not all(left):
+        """One phase by itself; None if it has no results or no terms."""
+        left = [s.terms(n) for s, n in zip(self.sides, phase, strict=True) if n < s.size]
+        if len(left) < len(phase) or not all(left):
             return None
         swap, extents, counts = dict[Var, Expr](), dict(zip(self.op.axes, self.op.extents, strict=True)), self._counts
         for s, n, terms in zip(self.sides, phase, left, strict=True):
-            extents[s.axis], counts[s.term] = -(-s.size // s.step), len(terms)
+            extents[s.axis], counts[s.term] = -(-(s.size - n) // s.step), len(terms)
             swap[s.axis] = binary("+", binary("*", s.axis, s.step), n)
             swap[s.term] = binary("+", binary("*", s.term, terms.step), terms.start)
         return Phase.of(phase, extents, counts, substitute(self.body.values[0], swap), {})
@@ -225,16 +226,20 @@ class Padded:
     low: tuple[int, ...]
 
 
-def _padded(name: str, t: Tensor, reads: Sequence[tuple[PadLoad, Arith]]) -> Padded:
-    """The copy of ``t`` with the borders that ``reads`` reach; itself if none does."""
+def _padded(name: str, t: Tensor, reads: Sequence[tuple[PadLoad, Arith]]) -> Padded | None:
+    """The copy of ``t`` with the borders that ``reads`` reach; itself if none does. None if their borders differ, or
+    data say how far they reach.
+    """
+    first, _ = reads[0]
     ends = [[arith.range(i) for i in x.index] for x, arith in reads]
+    if not all(same(x.fill, first.fill) for x, _ in reads) or any(math.isinf(n) for e in ends for r in e for n in r):
+        return None
     low = tuple(int(min(0, *(e[d][0] for e in ends))) for d in range(t.ndim))
     high = [int(max(n - 1, *(e[d][1] for e in ends))) for d, n in enumerate(t.shape)]
     if not any(low) and all(h < int(n) for h, n in zip(high, t.shape, strict=True)):
         return Padded(t, low)
     own = tuple(Var(f"i{d}", "index") for d in range(t.ndim))
     at = tuple(binary("+", v, n) for v, n in zip(own, low, strict=True))
-    first, _ = reads[0]
     shape = [h - n + 1 for h, n in zip(high, low, strict=True)]
     return Padded(_computed(f"{name}_{t.name}", own, shape, PadLoad(t.buffer, at, first.fill, first.dtype)), low)
 
@@ -262,7 +267,8 @@ def spread_of(op: Compute) -> SpreadSum | None:
         if side is not None and side.step > 1 and all(side.term is not s.term for s in sides.values()):
             sides.setdefault(side.axis, side)
     found = SpreadSum(op, whole, tuple(sides.values()))
-    return found if sides and found.stages <= MOST_STAGES else None
+    some = all(any(s.terms(n) for n in range(min(s.step, s.size))) for s in found.sides)
+    return found if sides and some and found.stages <= MOST_STAGES else None
 
 
 def _spreads(op: Compute) -> bool:
@@ -275,9 +281,9 @@ def _remainders(cond: Expr) -> Iterator[tuple[Expr, int, int]]:
     """(place, step, rest) of each conjunct ``place % step == rest`` of a condition on indices."""
     for c in conjuncts(cond):
         if isinstance(c, Binary) and c.op == "==" and isinstance(c.b, Const) and c.a.dtype == "index":
-            rest = c.a
-            if isinstance(rest, Binary) and rest.op == "%" and isinstance(rest.b, Const):
-                yield rest.a, as_int(rest.b), as_int(c.b)
+            rest, found = c.a, as_int(c.b)
+            if isinstance(rest, Binary) and rest.op == "%" and isinstance(rest.b, Const) and 0 <= found < rest.b.value:
+                yield rest.a, as_int(rest.b), found
 
 
 def _tests(value: Expr) -> Iterator[tuple[Expr, int, int]]:

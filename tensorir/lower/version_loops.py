@@ -18,6 +18,7 @@ import math
 from tensorir.arith.affine import Arith, same
 from tensorir.arith.conditions import conjunction, conjuncts, contrary, negate, weakest
 from tensorir.ir.build import as_int, const
+from tensorir.ir.lanes import lanes_of
 from tensorir.ir.structure import among, structure
 from tensorir.ir.tree import (
     Alloc,
@@ -33,7 +34,6 @@ from tensorir.ir.tree import (
     Load,
     Loop,
     Program,
-    Ramp,
     Select,
     Stmt,
     Store,
@@ -100,7 +100,7 @@ def _invariant(n: Loop) -> list[Select]:
 
 
 def _scalar(x: Select) -> bool:
-    return not isinstance(x.cond, Const) and all(type(c).__name__ not in ("Pack", "Broadcast") for c in walk(x.cond))
+    return not isinstance(x.cond, Const) and all(lanes_of(c) == 1 for c in find(x.cond, Expr))
 
 
 def _tests(n: Loop, asked: list[Select]) -> list[Expr] | None:
@@ -126,7 +126,8 @@ def _unswitched(loop: Loop, store: Store) -> Stmt | None:
     """
     inner = {loop.var}
     choices = find(store.value, Select, lambda x: uses(x, inner))  # others are made once, without a branch
-    cond = next((x.cond for x in choices if not has(x.cond, Load, Ramp, Call) and not uses(x.cond, inner)), None)
+    known = [x.cond for x in choices if _scalar(x) and not has(x.cond, Load, Call)]
+    cond = next((c for c in known if not uses(c, inner)), None)
     other = negate(cond) if cond is not None else None
     if cond is None or other is None:
         return None

@@ -44,7 +44,7 @@ FOUR = ("0_0", "0_1", "1_0", "1_1")
 CASES = {
     "as many terms": (transposed(1, 4, 5, 5, 6, 4, stride=2, pad=1), {"y_x", "y_phase", "y"}),
     "nothing beyond the ends": (transposed(1, 3, 4, 4, 2, 2, stride=2), {"y_phase", "y"}),
-    "3 x 3": (transposed(2, 4, 5, 4, 3, 3, stride=2, pad=1), {"y_x", *(f"y_phase_{n}" for n in FOUR), "y"}),
+    "3 x 3": (transposed(2, 4, 5, 4, 3, 3, stride=2, pad=1), {*(f"y_phase_{n}" for n in FOUR), "y"}),
     "phases without terms": (transposed(1, 3, 4, 4, 2, 1, stride=2), {"y_phase_0_0", "y"}),
     "dilated": (transposed(1, 3, 4, 4, 2, 3, stride=3, dilation=2), None),
     "dilated by the stride": (transposed(1, 3, 4, 4, 2, 3, stride=2, dilation=2), None),
@@ -77,6 +77,27 @@ def test_an_interpolating_filter_in_phases_is_right(n, taps, by, start, turned, 
     np.testing.assert_array_equal(got, in_numpy(n, taps, by, start, turned, x, h))
 
 
+def spread(n, size, taps, term):
+    """A sum of ``term(x, place)`` at the even places ``i - k + taps - 1``."""
+    x, w, k = tir.placeholder((n,), name="x"), tir.placeholder((taps,), name="w"), tir.reduce_axis(taps, name="k")
+    place = lambda i: i - k + taps - 1  # noqa: E731
+    value = lambda i: tir.where(place(i) % 2 == 0, term(x, place(i) // 2), 0) * w[k]  # noqa: E731
+    return tir.compute((size,), lambda i: tir.sum(value(i), axis=k), name="y")
+
+
+@pytest.mark.parametrize("y", [
+    spread(6, 10, 3, lambda x, i: x.get(i - 1, fill=1) * x.get(i - 2, fill=3)),
+    spread(6, 9, 3, lambda x, i: x[i]),
+    spread(6, 9, 4, lambda x, i: x.get(i - tir.cast(x[0], "int32"), fill=0)),
+    spread(3, 1, 3, lambda x, i: x[i]),
+], ids=["borders differ", "phases of several sizes", "data say where", "one result"])  # fmt: skip
+def test_phases_read_what_the_sum_reads(y):
+    s = tir.Schedule(y, "c").redeclare("phases")
+    rng = np.random.default_rng(0)
+    x, w = (rng.integers(0, 9, t.shape).astype("float32") for t in y.op.inputs)
+    np.testing.assert_array_equal(evaluate(s.outputs, (x, w)), evaluate((y,), (x, w)))
+
+
 def test_fewer_terms_are_left():
     spread = spread_of(transposed(1, 4, 6, 6, 5, 3, stride=2, pad=1).op)
     assert (spread.terms, round(spread.share * spread.terms), spread.stages, spread.even) == (36, 9, 4, False)
@@ -90,8 +111,10 @@ def test_what_has_no_phases():
     other = tir.compute((20,), lambda i: tir.sum(read(i, 1) * w[k], axis=k), name="other")
     largest = tir.compute((20,), lambda i: tir.max(read(i, 0) * w[k], axis=k), name="largest")
     along = tir.compute((20,), lambda i: tir.sum(tir.where(k % 2 == 0, x[k], 0) * w[k], axis=k), name="along")
+    never = tir.compute((20,), lambda i: tir.sum(tir.where((i - k) % 2 == 2, x[k], 0) * w[k], axis=k), name="never")
+    odd = tir.compute((20,), lambda i: tir.sum(tir.where((2 * i - 2 * k) % 4 == 1, x[k], 0) * w[k], axis=k), name="odd")
     many = filtered(4, 3, 17)
-    for y in (added, other, largest, along, many):
+    for y in (added, other, largest, along, never, odd, many):
         assert spread_of(y.op) is None
         with pytest.raises(ScheduleError) as e:
             tir.Schedule(y).redeclare("phases")

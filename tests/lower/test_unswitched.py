@@ -1,5 +1,6 @@
 """Conditions that all iterations of an unrolled loop share are tested once, around the loop."""
 
+import numpy as np
 import pytest
 
 import tensorir as tir
@@ -41,3 +42,17 @@ def test_a_condition_on_other_loops_is_around_an_unrolled_one(name, target):
     s.reorder("y.u", "y.v", "y.i", "y.j").unroll("y.i").vectorize("y.j")
     text = "".join(line for line in s.source().splitlines(True) if "y_register" in line or "if (" in line)
     assert (text.count("if ("), text.count(" ? ")) == (conditions, choices) and s.check(), text
+
+
+@pytest.mark.parametrize(("target", "device"), [(CPU, "opencl:pocl"), (CPU.replace("opencl", "c"), "c:0")])
+def test_a_condition_of_each_lane_stays_a_choice(target, device):
+    x = tir.placeholder((15, 66), name="x")
+    first = lambda i, j: x[i, j] + 2 * x[i + 1, j] + x[i + 1, j + 1] + x[i + 2, j] + x[i, j + 2]  # noqa: E731
+    a = tir.compute((13, 64), first, name="a")
+    cross = [(0, -1, 1), (-1, 0, 1), (1, 0, 2), (0, 1, 1)]
+    y = tir.compute((13, 64), lambda i, j: sum(n * a.get(i + p, j + q, fill=1) for p, q, n in cross), name="y")
+    s = tir.auto_schedule(y, target)
+    v = np.random.default_rng(0).integers(0, 9, (15, 66)).astype("float32")
+    b = np.pad(v[:-2, :-2] + 2 * v[1:-1, :-2] + v[1:-1, 1:-1] + v[2:, :-2] + v[:-2, 2:], 1, constant_values=1)
+    want = sum(n * b[1 + p : 14 + p, 1 + q : 65 + q] for p, q, n in cross)
+    assert "compute_at" in str(s.trace) and np.array_equal(s.build(device)(v), want)
