@@ -187,7 +187,7 @@ def test_inner_tiles_have_no_conditions():
     s = tir.auto_schedule(conv(1, 32, 56, 112, 32, 3, groups=32, pad=1), CPUS[0])
     assert "partition" in str(s.trace)
     loops = [x[: x.index("*(__global float")] for x in s.source().split("for (long out_q_0")[1:]]
-    assert loops and sum("?" not in x for x in loops) == 1, "of the parts at the top, in the middle and at the bottom"
+    assert loops and not any("?" in x for x in loops), "of the parts at the top, in the middle and at the bottom"
 
 
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
