@@ -21,9 +21,8 @@ from tensorir.algorithms.registry import algorithm
 from tensorir.arith.affine import Arith, same
 from tensorir.arith.conditions import conjuncts
 from tensorir.errors import Problem, ScheduleError
-from tensorir.expr.bounds import check_accesses
 from tensorir.expr.program import computes_of
-from tensorir.expr.reread import with_other
+from tensorir.expr.reread import declared, with_other
 from tensorir.expr.tensor import Compute, Tensor
 from tensorir.ir.build import as_int, binary, select
 from tensorir.ir.tree import Binary, Buffer, Cast, Const, Expr, Load, PadLoad, Reduce, Select, Unary, Var
@@ -31,6 +30,8 @@ from tensorir.ir.visit import Rewriter, find, substitute
 
 MOST_STAGES = 16
 """Phases that may have stages of their own."""
+MOST_BORDERS, SMALL_COPY = 8, 1 << 16
+"""Elements of a padded copy: at most so many times the array's, or so many."""
 
 
 @algorithm("phases")
@@ -88,11 +89,15 @@ class Remainder:
 
 @dataclass(frozen=True, eq=False)
 class SpreadSum:
-    """A sum ``op`` with the conditions ``sides`` on its terms; ``body``: the sum that reads what was spread."""
+    """A sum ``op`` with the conditions ``sides`` on its terms; ``body``: the sum that reads what was spread.
+
+    apart: True if a stage of its own puts zeros between elements
+    """
 
     op: Compute
     body: Reduce
     sides: tuple[Remainder, ...]
+    apart: bool
 
     @property
     def terms(self) -> int:
@@ -127,7 +132,7 @@ class SpreadSum:
             body: Expr = self._made[()][(*rests, *at)]
         else:
             body = self._chosen(rests, at, ())
-        return _computed(op.name, own, op.extents, body)
+        return declared(op.name, own, op.extents, body)
 
     def _chosen(self, rests: Sequence[Expr], at: tuple[Expr, ...], phase: tuple[int, ...]) -> Expr:
         """What is read where the first remainders are ``phase``."""
@@ -213,7 +218,7 @@ class Phase:
         own |= {v: Var(v.name, "index", extent=n) for v, n in self.counts.items()}
         value = substitute(_Near(near)(self.value), own)
         terms = tuple(own[v] for v in self.counts)
-        return _computed("_".join((name, *map(str, self.phase))), tuple(own[v] for v in self.extents),
+        return declared("_".join((name, *map(str, self.phase))), tuple(own[v] for v in self.extents),
                          tuple(self.extents.values()),
                          Reduce(body.combiner, terms, (value,), 0, body.dtype))  # fmt: skip
 
@@ -227,8 +232,8 @@ class Padded:
 
 
 def _padded(name: str, t: Tensor, reads: Sequence[tuple[PadLoad, Arith]]) -> Padded | None:
-    """The copy of ``t`` with the borders that ``reads`` reach; itself if none does. None if their borders differ, or
-    data say how far they reach.
+    """The copy of ``t`` with the borders that ``reads`` reach; itself if none does. None if their borders differ, data
+    say how far they reach, or the copy would be much larger.
     """
     first, _ = reads[0]
     ends = [[arith.range(i) for i in x.index] for x, arith in reads]
@@ -238,17 +243,12 @@ def _padded(name: str, t: Tensor, reads: Sequence[tuple[PadLoad, Arith]]) -> Pad
     high = [int(max(n - 1, *(e[d][1] for e in ends))) for d, n in enumerate(t.shape)]
     if not any(low) and all(h < int(n) for h, n in zip(high, t.shape, strict=True)):
         return Padded(t, low)
+    shape = [h - n + 1 for h, n in zip(high, low, strict=True)]
+    if math.prod(shape) > max(MOST_BORDERS * math.prod(map(int, t.shape)), SMALL_COPY):
+        return None
     own = tuple(Var(f"i{d}", "index") for d in range(t.ndim))
     at = tuple(binary("+", v, n) for v, n in zip(own, low, strict=True))
-    shape = [h - n + 1 for h, n in zip(high, low, strict=True)]
-    return Padded(_computed(f"{name}_{t.name}", own, shape, PadLoad(t.buffer, at, first.fill, first.dtype)), low)
-
-
-def _computed(name: str, axes: tuple[Var, ...], extents: Sequence[int], body: Expr) -> Tensor:
-    made = Compute(name, axes, tuple(extents), (body,))
-    check_accesses(made)
-    made.outputs = (Tensor(name, made.extents, body.dtype, made),)
-    return made.outputs[0]
+    return Padded(declared(f"{name}_{t.name}", own, shape, PadLoad(t.buffer, at, first.fill, first.dtype)), low)
 
 
 def spread_of(op: Compute) -> SpreadSum | None:
@@ -266,7 +266,7 @@ def spread_of(op: Compute) -> SpreadSum | None:
         side = _side(op, whole, e)
         if side is not None and side.step > 1 and all(side.term is not s.term for s in sides.values()):
             sides.setdefault(side.axis, side)
-    found = SpreadSum(op, whole, tuple(sides.values()))
+    found = SpreadSum(op, whole, tuple(sides.values()), bool(near))
     some = all(any(s.terms(n) for n in range(min(s.step, s.size))) for s in found.sides)
     return found if sides and some and found.stages <= MOST_STAGES else None
 

@@ -13,7 +13,7 @@ from tensorir.errors import Problem, ScheduleError
 from tensorir.errors.needs import need_int
 from tensorir.expr.bounds import check_accesses
 from tensorir.expr.program import computes_of
-from tensorir.expr.reread import with_other
+from tensorir.expr.reread import declared, with_other
 from tensorir.expr.tensor import Compute, Tensor
 from tensorir.ir.build import binary, select
 from tensorir.ir.tree import Expr, Placed, Reduce, Var
@@ -96,15 +96,8 @@ def _joined(op: Compute, part: Tensor, count: int) -> Tensor:
     own = tuple(Var(v.name, "index") for v in op.axes)
     blank = same(placed.fill, c.identity[0])
     name = op.name if blank else f"{op.name}_joined"
-    joined = _compute(name, own, op, Reduce(c, (k,), (part[(k, *own)],), 0, body.dtype))
+    joined = declared(name, own, op.extents, Reduce(c, (k,), (part[(k, *own)],), 0, body.dtype))
     if blank:
         return joined
     both: dict[Var, Expr] = {c.old[0]: placed.fill, c.new[0]: joined[op.axes]}
-    return _compute(op.name, op.axes, op, substitute(c.result[0], both))
-
-
-def _compute(name: str, axes: tuple[Var, ...], like: Compute, body: Expr) -> Tensor:
-    made = Compute(name, axes, like.extents, (body,))
-    check_accesses(made)
-    made.outputs = (Tensor(name, like.extents, body.dtype, made),)
-    return made.outputs[0]
+    return declared(op.name, op.axes, op.extents, substitute(c.result[0], both))

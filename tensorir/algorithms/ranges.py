@@ -21,8 +21,7 @@ from tensorir.algorithms.registry import algorithm
 from tensorir.arith.access import slope
 from tensorir.arith.point import NotExactError, evaluate
 from tensorir.errors import Problem, ScheduleError
-from tensorir.expr.bounds import check_accesses
-from tensorir.expr.reread import with_other
+from tensorir.expr.reread import declared, with_other
 from tensorir.expr.tensor import Compute, Tensor
 from tensorir.ir.build import binary, const
 from tensorir.ir.tree import Binary, Const, Expr, Load, Reduce, Select, Var
@@ -90,7 +89,7 @@ def ranges(outputs: tuple[Tensor, ...], of: str | None = None) -> tuple[Tensor, 
     while len(reads) > 1:  # in pairs, which do not wait for each other
         pairs = [binary(body.combiner.name, *reads[n : n + 2]) for n in range(0, len(reads) - 1, 2)]
         reads = pairs + reads[len(pairs) * 2 :]
-    again = _stage(op.name, op.axes, op.extents, reads[0])
+    again = declared(op.name, op.axes, op.extents, reads[0])
     return with_other(outputs, op.outputs[0], again)
 
 
@@ -101,7 +100,7 @@ def _later(r: WindowRanges, below: Tensor, by: int, name: str) -> Tensor:
     extents = tuple(size - by * (d == r.along) for d, size in enumerate(below.shape))
     axes = tuple(Var(f"d{d}", "index") for d in range(len(extents)))
     further = tuple(binary("+", v, by) if d == r.along else v for d, v in enumerate(axes))
-    return _stage(name, axes, extents, binary(body.combiner.name, below[axes], below[further]))
+    return declared(name, axes, extents, binary(body.combiner.name, below[axes], below[further]))
 
 
 def _joined(r: WindowRanges, levels: Sequence[Tensor], length: int) -> Tensor:
@@ -110,13 +109,6 @@ def _joined(r: WindowRanges, levels: Sequence[Tensor], length: int) -> Tensor:
     if length == 1 << n:
         return levels[n]
     return _later(r, levels[n], length - (1 << n), f"{r.op.name}_{length}")
-
-
-def _stage(name: str, axes: Sequence[Var], extents: Sequence[object], body: Expr) -> Tensor:
-    op = Compute(name, tuple(axes), tuple(extents), (body,))
-    check_accesses(op)
-    op.outputs = (Tensor(name, op.extents, body.dtype, op),)
-    return op.outputs[0]
 
 
 def ranges_of(op: Compute) -> WindowRanges | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from tensorir.expr.bounds import check_accesses
 from tensorir.expr.program import computes_of, dims_of
@@ -65,6 +66,14 @@ def with_dims(outputs: Sequence[Tensor], dims: Mapping[Var, int]) -> tuple[Tenso
 def at_largest(outputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
     """Return copies of ``outputs`` with each symbolic dim replaced by its largest value."""
     return with_dims(outputs, {v: v.bounds[1] for v in dims_of(outputs) if v.bounds is not None})
+
+
+def declared(name: str, axes: Sequence[Var], extents: Sequence[Any], body: Expr) -> Tensor:
+    """The tensor of a new compute with one result. Raises DeclarationError as ``compute`` does."""
+    op = Compute(name, tuple(axes), tuple(extents), (body,))
+    check_accesses(op)
+    op.outputs = (Tensor(name, op.extents, body.dtype, op),)
+    return op.outputs[0]
 
 
 def with_other(outputs: Sequence[Tensor], old: Tensor, new: Tensor) -> tuple[Tensor, ...]:

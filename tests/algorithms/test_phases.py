@@ -153,3 +153,16 @@ def test_phases_use_all_cores():
     s = tir.auto_schedule(transposed(1, 64, 28, 28, 128, 3, stride=2, pad=1), "c -vector_bytes=64 -units=16")
     blocks = {k.stages[0].stage.name: k.blocks for k in s.expected._model.kernels}
     assert all(n >= 8 for name, n in blocks.items() if name.startswith("y_phase")) and len(blocks) >= 6
+
+
+def test_zeros_within_one_expression_stay_by_default():
+    big = filtered(1 << 15, 64, 4)
+    assert spread_of(big.op).share == 0.25 and not spread_of(big.op).apart
+    assert "phases" not in str(tir.auto_schedule(big, "c -units=2").trace)
+
+
+def test_a_copy_is_not_much_larger_than_its_array():
+    x, w, k = tir.placeholder((64, 4), name="x"), tir.placeholder((4,), name="w"), tir.reduce_axis(4, name="k")
+    far = lambda c, i: tir.where((i - k) % 2 == 0, x.get(c, (i - k) * 10000, fill=0), 0) * w[k]  # noqa: E731
+    s = tir.Schedule(tir.compute((64, 8), lambda c, i: tir.sum(far(c, i), axis=k), name="y"), "c").redeclare("phases")
+    assert "y_x" not in s.index.stages and s.check()

@@ -75,8 +75,14 @@ def worth_tables(op: Compute, target: Target) -> bool:
 
 
 def worth_phases(spread: SpreadSum, target: Target) -> bool:
-    """True if phases save more than their kernels take, and the one that joins them."""
+    """True if phases save more than their kernels take, and the one that joins them.
+
+    Only for an image that a stage of its own spreads: what is written in one expression has NaN where a weight beside a
+    zero is infinite.
+    """
     op, machine = spread.op, machine_of(target)
+    if not spread.apart:
+        return False
     if target.kind == "gpu" and max(DTYPES[t.dtype].bits for t in op.inputs) <= TENSOR_BITS:
         return False
     cells = math.prod(op.extents)
