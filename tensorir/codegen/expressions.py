@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 from tensorir.arith.affine import Arith
 from tensorir.codegen.c_text import shuffle
 from tensorir.codegen.dialect import Dialect
 from tensorir.codegen.helpers import helper_text
 from tensorir.codegen.literals import literal
+from tensorir.codegen.masks import bits_of, choice
 from tensorir.codegen.names import Names
 from tensorir.codegen.shuffles import Picked, picked, shuffled
 from tensorir.codegen.source import TensorMap
@@ -674,42 +674,3 @@ def _number(e: Expr) -> float | None:
     e = e.value if isinstance(e, Broadcast) else e
     value = rounded(e.value, e.dtype) if isinstance(e, Const) else math.nan
     return None if math.isnan(value) else value
-
-
-# --- masks
-
-
-if TYPE_CHECKING:
-    from tensorir.codegen.expressions import Expressions
-
-
-def bits_of(dtype: str) -> int:
-    """Width in bits of a ``dtype`` element inside vectors: 32 for narrow floats, 64 for indices."""
-    return DTYPES["float32" if dtype in WIDENED else "int64" if dtype == "index" else dtype].bits
-
-
-def choice(e: Select, out: Expressions) -> str:
-    """C text of a Select on vectors, ``mask ? a : b`` per lane; masks are signed integers as wide as the result's
-    lanes.
-    """
-    chosen = mask(e.cond, bits_of(e.dtype), out)
-    return out.chosen(e.dtype, lanes_of(e), chosen, out.number_of(e.a, 3), out.number_of(e.b, 3))
-
-
-def mask(e: Expr, bits: int, out: Expressions) -> str:
-    """C text of a vector condition as signed integers of ``bits`` bits per lane: -1 true, 0 false."""
-    lanes = lanes_of(e)
-    match e:
-        case Binary(op="and" | "or"):
-            return f"({mask(e.a, bits, out)} {'&' if e.op == 'and' else '|'} {mask(e.b, bits, out)})"
-        case Unary(op="not"):
-            return f"~{mask(e.a, bits, out)}"
-        case Broadcast():
-            return out.splat(f"int{bits}", lanes, f"-({out(e.value)})")
-        case Binary() if e.a.dtype == "bool":
-            return f"({mask(e.a, bits, out)} {e.op} {mask(e.b, bits, out)})"
-        case Binary():
-            text = f"({out.binary(e, 0)})"
-            own = bits_of(e.a.dtype)
-            return text if own == bits else out.converted(lanes, f"int{bits}", f"int{own}", text)
-    raise AssertionError(f"{type(e).__name__} is no mask")
