@@ -27,7 +27,7 @@ pytestmark = pytest.mark.skipif(not shutil.which("cc"), reason="no C compiler")
 
 def product():
     config = dict(panels=1, rows=0, tile=28, vectors=1, pack_a=0, unroll_k=4, pack="block")
-    return tir.ops.matmul(m=33, n=20, k=17).schedule(config, "cpu_tile_column")
+    return tir.ops.matmul(m=33, n=20, k=17).schedule(config, "cpu_tile_column", "opencl -registers=32 -vector_bytes=64")
 
 
 def convolution():
