@@ -11,7 +11,6 @@ from tensorir.algorithms.registry import algorithm
 from tensorir.arith.affine import same
 from tensorir.errors import Problem, ScheduleError
 from tensorir.errors.needs import need_int
-from tensorir.expr.bounds import check_accesses
 from tensorir.expr.program import computes_of
 from tensorir.expr.reread import declared, with_other
 from tensorir.expr.tensor import Compute, Tensor
@@ -80,11 +79,8 @@ def _parts(op: Compute, count: int) -> Tensor:
     axes = (part, *(inner if v is old else v for v in body.axes))
     own = Var("part", "index")
     place = Placed((part, *(substitute(i, swap) for i in placed.index)), body.combiner.identity[0])
-    made = Compute(f"{op.name}_part", (own, *op.axes), (count, *op.extents),
-                   (Reduce(body.combiner, axes, (term,), 0, body.dtype, place),))  # fmt: skip
-    check_accesses(made)
-    made.outputs = (Tensor(made.name, made.extents, body.dtype, made),)
-    return made.outputs[0]
+    return declared(f"{op.name}_part", (own, *op.axes), (count, *op.extents),
+                    Reduce(body.combiner, axes, (term,), 0, body.dtype, place))  # fmt: skip
 
 
 def _joined(op: Compute, part: Tensor, count: int) -> Tensor:

@@ -131,7 +131,8 @@ def _unswitched(loop: Loop, store: Store) -> Stmt | None:
     other = negate(cond) if cond is not None else None
     if cond is None or other is None:
         return None
-    sides = [(c, _Settled(cond, side)(store)) for c, side in ((cond, True), (other, False))]
+    alike = find(store.value, Select, lambda x: structure(x.cond) == structure(cond))
+    sides = [(c, _Chosen(alike, side)(store)) for c, side in ((cond, True), (other, False))]
     return sequence([If(c, loop.replace(body=s)) for c, s in sides if not _adds_nothing(s)])
 
 
@@ -145,23 +146,13 @@ def _adds_nothing(store: Store) -> bool:
     return own and isinstance(new, Const) and new.value == IDENTITIES[value.op]
 
 
-class _Settled(Rewriter):
-    """Rewriter: choices on the condition ``cond`` become the side for ``value``."""
-
-    def __init__(self, cond: Expr, value: bool) -> None:
-        self.cond, self.value = cond, value
-
-    def on_Select(self, n: Select) -> Expr:
-        if structure(n.cond) == structure(self.cond):
-            return self(n.a if self.value else n.b)  # type: ignore[no-any-return]
-        return n.map(self)
-
-
 class _Chosen(Rewriter):
-    """Rewriter: choices become what their true conditions choose."""
+    """Rewriter: choices become what they are for true conditions, or for false ones."""
 
-    def __init__(self, known: list[Select]) -> None:
-        self.known = known
+    def __init__(self, known: list[Select], value: bool = True) -> None:
+        self.known, self.value = known, value
 
     def on_Select(self, n: Select) -> Expr:
-        return self(n.a) if any(n is x for x in self.known) else self.children(n)
+        if any(n is x for x in self.known):
+            return self(n.a if self.value else n.b)  # type: ignore[no-any-return]
+        return self.children(n)
