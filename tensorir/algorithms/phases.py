@@ -39,7 +39,7 @@ def phases(outputs: tuple[Tensor, ...], of: str | None = None) -> tuple[Tensor, 
     """Return ``outputs`` with the sum S in phases, without terms that a condition on a remainder makes 0: one stage
     ``S_phase`` (phase, …) if all phases have as many terms, else stages ``S_phase_0``, ``S_phase_1``, ….
 
-    Terms are 0 also where a factor beside the condition is infinite or NaN.
+    Terms are 0 also where a factor next to the condition is infinite or NaN.
     of: name of the sum, if there are several
     Raises ScheduleError ``phases.stage`` if there is none, or more than ``MOST_STAGES`` stages would be.
     """
@@ -166,7 +166,7 @@ class SpreadSum:
         return [*self.op.inputs, *(x for t in self.op.inputs if t.op for x in t.op.inputs)]
 
     def _alone(self, phase: tuple[int, ...]) -> Phase | None:
-        """One phase by itself; None if it has no results or no terms."""
+        """One phase alone; None if it has no results or no terms."""
         left = [s.terms(n) for s, n in zip(self.sides, phase, strict=True) if n < s.size]
         if len(left) < len(phase) or not all(left):
             return None

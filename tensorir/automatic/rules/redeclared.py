@@ -77,8 +77,7 @@ def worth_tables(op: Compute, target: Target) -> bool:
 def worth_phases(spread: SpreadSum, target: Target) -> bool:
     """True if phases save more than their kernels take, and the one that joins them.
 
-    Only for an image that a stage of its own spreads: what is written in one expression has NaN where a weight beside a
-    zero is infinite.
+    Only for an image that a stage of its own spreads: one expression has NaN where a weight next to a zero is infinite.
     """
     op, machine = spread.op, machine_of(target)
     if not spread.apart:
