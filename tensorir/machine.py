@@ -113,13 +113,15 @@ class Machine:
 
 CPU = Machine(
     cores=16, clock=3e9, threads=1.0, full=1, turn=1.0, barrier=0.0,
-    call_s=1.2e-6, launch_s=0.8e-6, block_s=8e-8, wake_s=3.6e-6, least_s=7e-6,
+    call_s=5e-6, launch_s=3e-6, block_s=8e-8, wake_s=3.6e-6, least_s=7e-6,
     levels=((2e5, 65e9), (math.inf, 28.5e9)), memory_s=2e11,
     caches=(CoreCache(32 << 10, 8, 0.0), CoreCache(1 << 20, 8, 6.0)), miss=70.0, walk=4.0, apart=1.0,
 )  # fmt: skip
-"""A server CPU with 64-byte vectors, the one kind of core that was measured; times fitted to
+"""A server CPU with 64-byte vectors, the one kind of core that was measured, under OpenCL; times fitted to
 benchmarks/automatic/fusions.py on two of its cores.
 """
+STARTS = {"c": {"call_s": 2.4e-6, "launch_s": 0.6e-6, "least_s": 0.6e-6}}
+"""Times to start kernels of a CPU by language, where they are not OpenCL's: kernels of C text are functions."""
 CACHE_SHARE, CACHE_RATE_SHARE = 0.7, 0.55
 """Shares of a GPU's L2 cache and of its rate on the data sheet that kernels have."""
 
@@ -141,9 +143,9 @@ def machine_of(target: Target) -> Machine:
     """The machine that a target names, with ``target.units`` cores where they are known; a GPU's is that of
     ``usual_gpu``.
     """
-    return _machine_of_gpu(usual_gpu(target)) if target.kind == "gpu" else _cpu(target.units)
+    return _machine_of_gpu(usual_gpu(target)) if target.kind == "gpu" else _cpu(target.units, target.language)
 
 
 @functools.lru_cache(maxsize=64)
-def _cpu(units: int) -> Machine:
-    return replace(CPU, cores=units) if units else CPU
+def _cpu(units: int, language: str) -> Machine:
+    return replace(CPU, cores=units or CPU.cores, **STARTS.get(language, {}))

@@ -131,7 +131,8 @@ def notes_of(m: Modelled) -> tuple[str, ...]:
 
 
 def _found(m: Modelled) -> list[_Note]:
-    found = [n for n in (*_scalar(m), *_idle(m), *_chains(m)) if n.lost_s >= NOTED_SHARE * m.counts.seconds]
+    least = max(NOTED_SHARE * m.counts.seconds, m.machine.wake_s)  # less than cores wait for each other
+    found = [n for n in (*_scalar(m), *_idle(m), *_chains(m)) if n.lost_s >= least]
     return sorted(found, key=lambda n: -n.lost_s)
 
 
