@@ -17,10 +17,8 @@ from tensorir.expr.tensor import Tensor
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-BUILT_IN = {
-    name: f"tensorir.algorithms.{name}"
-    for name in ("winograd", "stream_k", "tiled_scan", "private_scatter", "split_softmax", "tables", "phases", "ranges")
-}
+_MODULES = "horizontal phases private_scatter ranges split_softmax stream_k tables tiled_scan winograd"
+BUILT_IN = {name: f"tensorir.algorithms.{name}" for name in _MODULES.split()}
 """Built-in algorithm -> module that registers it, imported on first use."""
 
 

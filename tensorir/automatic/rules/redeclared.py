@@ -1,5 +1,6 @@
 """Algorithms that replace declared ones before a plan is made, where they save more than they take: tables
-(``algorithms/tables.py``), phases (``algorithms/phases.py``) and ranges (``algorithms/ranges.py``).
+(``algorithms/tables.py``), phases (``algorithms/phases.py``), ranges (``algorithms/ranges.py``) and horizontal fusion
+(``algorithms/horizontal.py``).
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tensorir.algorithms.horizontal import divide, groups_of
 from tensorir.algorithms.phases import SpreadSum, spread_of
 from tensorir.algorithms.ranges import WindowRanges, ranges_of
 from tensorir.algorithms.tables import entries_of
@@ -29,15 +31,15 @@ TENSOR_BITS = 16
 
 @dataclass(frozen=True)
 class Redeclared:
-    """Stage ``of`` by another algorithm."""
+    """Stage ``of``, or several, by another algorithm."""
 
     algorithm: str
-    of: str
+    of: str | tuple[str, ...]
     reason: str
 
     def apply(self, s: BaseSchedule) -> None:
         with s.because(f"{self.algorithm}: {self.reason}"):
-            s.redeclare(self.algorithm, of=self.of)
+            s.redeclare(self.algorithm, of=self.of if isinstance(self.of, str) else list(self.of))
 
 
 def redeclared(outputs: Sequence[Tensor], target: Target) -> tuple[Redeclared, ...]:
@@ -46,7 +48,15 @@ def redeclared(outputs: Sequence[Tensor], target: Target) -> tuple[Redeclared, .
         return ()
     ops = computes_of(outputs)
     names = [op.name for op in ops]
-    return tuple(r for op in ops if names.count(op.name) == 1 and (r := _by_another(op, target)) is not None)
+    alone = [op for op in ops if names.count(op.name) == 1]
+    ends = [g for g in groups_of(outputs) if {*g} <= {*alone} and divide(g, outputs)]
+    found = (*(_horizontal(g) for g in ends), *(_by_another(op, target) for op in alone))
+    return tuple(r for r in found if r is not None)
+
+
+def _horizontal(ends: Sequence[Compute]) -> Redeclared:
+    names = tuple(op.name for op in ends)
+    return Redeclared("horizontal", names, "other stages read what they read: one kernel has all readers")
 
 
 def _by_another(op: Compute, target: Target) -> Redeclared | None:

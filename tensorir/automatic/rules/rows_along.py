@@ -26,7 +26,7 @@ from tensorir.gpu_devices import usual_gpu
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.structure import identical
 from tensorir.ir.tree import Buffer, Load, Var
-from tensorir.ir.visit import uses
+from tensorir.ir.visit import has, uses
 from tensorir.schedule.schedule import BaseSchedule
 from tensorir.target import Target
 
@@ -183,9 +183,11 @@ class AlongPart(RowsPart):
         return found
 
     def _of_a_row(self, n: Nest, b: Buffer) -> bool:
-        """True if a stage reads each element of an array's row once."""
+        """True if a stage reads each element of an array's row once, none at a place that data choose."""
         within = {it.var for it in self.chain.within(n)}
         loads = [x for x in n.loads if x.buffer is b]
+        if any(has(i, Load) for x in loads for i in x.index):
+            return False
         return all(sum(uses(i, within) for i in x.index) == len(within) == _places(x, within) for x in loads)
 
     def _along(self, n: Nest, b: Buffer) -> bool:

@@ -32,7 +32,8 @@ def redeclare(self: S, algorithm: str, /, **parameters: object) -> S:
     a scan through independent scans of ``tile`` elements, "private_scatter" a scatter through cells of its own for each
     of ``parts`` of its domain, "split_softmax" sums of softmax weights in ``parts`` with maxima of their own, "tables"
     what depends on few axes of a stage alone once for each of their values, "phases" a sum without the terms that are
-    zeros between elements of an image, "ranges" maxima over windows by those of 2**k elements.
+    zeros between elements of an image, "ranges" maxima over windows by those of 2**k elements, "horizontal" several
+    maps over the same cells as one stage.
 
     Raises ScheduleError: ``redeclare.scheduled``, ``redeclare.parameters``, ``redeclare.outputs``,
     ``redeclare.arguments``, ``redeclare.raised``, ``trace.algorithm``, and what the algorithm refuses.
