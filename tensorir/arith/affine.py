@@ -22,7 +22,7 @@ from tensorir.ir.node import ALL_NAMES, DIMS, STEP, Node
 from tensorir.ir.shared import once, steps
 from tensorir.ir.structure import same as same
 from tensorir.ir.structure import structure as structure
-from tensorir.ir.tree import Binary, Broadcast, Buffer, Cast, Const, Expr, Load, Select, Unary, Var
+from tensorir.ir.tree import Binary, Broadcast, Buffer, Cast, Const, Expr, Load, Pack, Select, Unary, Var
 from tensorir.ir.visit import Rewriter, find, has
 
 N = TypeVar("N", bound=Node)
@@ -448,8 +448,9 @@ class Arith:
         if isinstance(e, Select):
             a, b = self._sides(e)
             return min(a[0], b[0]), max(a[1], b[1])
-        if isinstance(e, Broadcast):
-            return self.range(e.value)
+        if isinstance(e, Broadcast | Pack):
+            lows, highs = zip(*map(self.range, e.children()), strict=True)
+            return min(lows), max(highs)
         kind = DTYPES[e.dtype]
         if isinstance(e, Load) and self.elements is not None:
             return self.elements(e.buffer)

@@ -439,7 +439,7 @@ class _Lanes:
                 return self._select(e)
             case Cast() if e.a.dtype == "bool":
                 return self.expr(select(e.a, const(1, e.dtype), const(0, e.dtype)))
-            case Cast() if e.a.dtype == "index" and e.dtype == "int32" and (numbers := self._numbers(e.a)) is not None:
+            case Cast() if e.a.dtype == "index" and (numbers := self._numbers(e.a, e.dtype)) is not None:
                 return numbers
             case Cast():
                 if e.dtype in WIDENED and e.dtype != e.a.dtype:
@@ -467,16 +467,20 @@ class _Lanes:
                 return Call(e.fn, tuple(self._wide(self.expr(a)) for a in e.args), e.dtype)
         return Pack(tuple(self._lane(e, k) for k in range(self.lanes)), e.dtype)
 
-    def _numbers(self, e: Expr) -> Expr | None:
-        """An index as an int32 vector (of 64 bits half as many lanes fit); None if wider, or lanes are not known to
-        differ by constants.
+    def _numbers(self, e: Expr, dtype: str) -> Expr | None:
+        """An index as a vector of integers (at most 32 bits: of wider ones half as many lanes fit); None if it may exceed
+        them, or lanes are not known to differ by constants.
         """
-        found, (low, high) = steps_of(self.arith.linear(e), self.var, self.lanes), self.arith.range(e)
-        if found is None or low < -(2**31) or high >= 2**31:
+        kind, (low, high) = DTYPES[dtype], self.arith.range(e)
+        if kind.kind not in "iu" or kind.bits > 32 or low < kind.low or high > kind.high:
             return None
-        steps = tuple(const(k, "int32") for k in found[1])
-        first = Broadcast(cast(found[0].expr(), "int32"), self.lanes, "int32")
-        return Binary("+", first, Pack(steps, "int32"), "int32")
+        if (found := steps_of(self.arith.linear(e), self.var, self.lanes)) is None:
+            return None
+        rest, steps = found
+        if not rest.terms:
+            return Pack(tuple(const(rest.constant + k, dtype) for k in steps), dtype)
+        first = Broadcast(cast(rest.expr(), dtype), self.lanes, dtype)
+        return Binary("+", first, Pack(tuple(const(k, dtype) for k in steps), dtype), dtype)
 
     def _select(self, e: Select) -> Expr:
         try:

@@ -38,3 +38,15 @@ def test_lanes_whose_places_no_vector_has_stay(target, device):
     s = tir.auto_schedule(tir.compute((300,), lambda i: t[at(i)] * 2.0, name="y"), target)
     given, table = np.arange(300) - 40, np.arange(64, dtype="float32")
     assert np.array_equal(s.build(device)(given, table), table[np.clip(given // 3, 0, 63)] * 2)
+
+
+@pytest.mark.parametrize(("target", "device"), TARGETS)
+def test_nibbles_of_bytes_are_in_vectors(target, device):
+    b = tir.placeholder((40, 50), "uint8", name="b")
+    half = lambda j: tir.cast(j % 2 * 4, "uint8")  # noqa: E731
+    y = tir.compute((40, 100), lambda i, j: tir.cast((b[i, j // 2] >> half(j)) & 15, "float32") - 8.0, name="y")
+    s = tir.auto_schedule(y, target)
+    assert not s.expected.notes and "not in vectors" not in s.source() and s.check()
+    given = np.random.default_rng(0).integers(0, 256, (40, 50)).astype("uint8")
+    want = np.stack([given & 15, given >> 4], -1).reshape(40, 100).astype("float32") - 8
+    assert np.array_equal(s.build(device)(given), want)

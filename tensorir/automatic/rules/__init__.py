@@ -68,6 +68,7 @@ RULES: tuple[Rule, ...] = (
         split_sum.offers,
         rows.offers,
         split_sum.others,
+        split_sum.dots,
         tile_cpu.offers,
         tile_gpu.offers,
         stream.chains,

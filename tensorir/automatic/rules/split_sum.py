@@ -9,7 +9,7 @@ from tensorir.automatic.levels import levels_of
 from tensorir.automatic.part import Config, Part
 from tensorir.automatic.rules.row_chain import chain_of
 from tensorir.automatic.rules.rows_across import AcrossPart
-from tensorir.automatic.rules.stream import add_parts
+from tensorir.automatic.rules.stream import add_parts, all_along
 from tensorir.engines.blocks import joint
 from tensorir.gpu_devices import usual_gpu
 from tensorir.ir.dtypes import DTYPES
@@ -21,6 +21,8 @@ CELLS = {"cpu": 8, "gpu": 256}
 """Maximum number of cells: more of them occupy all cores or multiprocessors anyway."""
 TERMS = {"cpu": 1 << 13, "gpu": 1 << 12}
 """Least terms of a cell."""
+DOTS = 64
+"""Maximum cells of a product that read a part of its operands one after another, from the L2 cache."""
 LONG_SUM = 1 << 8
 """Least terms for one block, rather than one thread, per cell on a GPU."""
 
@@ -53,6 +55,19 @@ def shared(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
     else:
         parts = _split(graph, anchor, target, again=True)
         yield from (p for p in parts if threaded or next(p.legal())["lanes"] > 1)
+
+
+def dots(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
+    """Yield a part for a product on a CPU whose operands, from memory and once, take longer than its multiply-adds, and
+    lie along the terms: tiles of its cells would read them again and again.
+    """
+    levels, moved = levels_of(target), anchor.moved
+    if levels.threaded or not anchor.reduced or moved <= levels.machine.levels[-2][0] * levels.machine.cores:
+        return
+    multiplied = anchor.cells * anchor.size(anchor.reduced) / vector_lanes(target, 32)
+    if levels.machine.moved_s(moved) > levels.seconds(multiplied, 0, levels.machine.cores):
+        parts = _split(graph, anchor, target, again=True, cells=DOTS)
+        yield from (p for p in parts if all_along(anchor, anchor.reduced[-1].var))
 
 
 def _pays(graph: Graph, anchor: Nest, target: Target) -> bool:
@@ -99,7 +114,10 @@ class SplitPart(Part):
     def knobs(self) -> Mapping[str, Sequence[object]]:
         if self.levels.threaded and self.anchor.cells > CELLS["gpu"]:
             return {"parts": [1], "threads": [n for n in (256, 128, 64) if n <= self.terms]}
-        wanted = (128, 64, 256, 32, 16, 512) if self.levels.threaded else (16, 8, 32, 64, 4)
+        wanted: tuple[int, ...] = (128, 64, 256, 32, 16, 512) if self.levels.threaded else (16, 8, 32, 64, 4)
+        if self.anchor.reuses and not self.levels.threaded:  # several cells read a part while it is in the L2 cache
+            near = 1 << (2 * self.anchor.moved // self.levels.machine.caches[-1].nbytes).bit_length()
+            wanted = (near, 2 * near, near // 2) if near > max(wanted) else wanted
         parts = [n for n in wanted if n * 1024 <= self.terms] or [4]
         if self.levels.threaded:
             return {"parts": parts, "threads": [256, 128]}
@@ -144,4 +162,5 @@ class SplitPart(Part):
         """Assign each cell of a stage to a block, and its terms to the lanes of the block."""
         cells = len(s.loops(stage)) - 1
         self.levels.reduce(s, stage, terms, c)
-        s.share_out(*s.loops(stage)[:cells])
+        near = not self.levels.threaded and self.anchor.reuses and c["parts"] > self.levels.machine.cores
+        s.share_out(*s.loops(stage)[: 1 if near else cells])
