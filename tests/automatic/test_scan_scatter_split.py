@@ -308,3 +308,18 @@ def test_a_gpu_starts_another_kernel_only_for_terms_that_keep_a_multiprocessor_l
 def test_a_scatter_to_one_number_is_scheduled(target):
     v = tir.placeholder((400,), "int32", name="v")
     assert tir.auto_schedule(tir.scatter((), (400,), lambda e: (), lambda e: v[e], name="y"), target).check()
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+@pytest.mark.parametrize("back", [False, True])
+def test_maps_before_scans_of_cores_are_inlined(axis, back):
+    a = tir.placeholder((5, 21, 37), name="a")
+    after = tir.combiner(lambda x, y: (x[0] * y[0], x[1] * y[0] + y[1]), (1, 0), name="affine", commutative=False)
+    first = lambda i: tir.equal(i[axis], a.shape[axis] - 1 if back else 0)  # noqa: E731
+    keep = tir.compute(a.shape, lambda *i: tir.where(first(i), 0, 2), name="keep")
+    more = tir.compute(a.shape, lambda *i: tir.where(first(i), a[i], a[i] - 1), name="more")
+    y = tir.scan((tir.compute(a.shape, lambda *i: tir.cast(keep[i], "float32"), name="f"), more), axis=axis, op=after,
+                 reverse=back, name="y")[1]  # fmt: skip
+    s = tir.auto_schedule(y, f"{WIDE} -units=2")
+    assert len(s.emitted().kernels) == 1 and s.check()
+    assert len(tir.auto_schedule(y, GPU).emitted().kernels) > 1  # threads read each element again

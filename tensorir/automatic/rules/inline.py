@@ -48,9 +48,14 @@ def worth(graph: Graph, nest: Nest, target: Target) -> str:
     why = _reason(nest, readers)
     if why and any(_too_large(nest, r) for r in readers):
         return ""
-    if why and any(r.kind in ("scan", "scatter") or _copies(graph, nest, r, target) for r in readers):
-        return ""  # the rules for those copy what they read again
+    if why and any(_again(r, target) or _copies(graph, nest, r, target) for r in readers):
+        return ""
     return why
+
+
+def _again(reader: Nest, target: Target) -> bool:
+    """True if a scan or scatter reads its operand again: in parts, or in the threads of a block."""
+    return reader.kind == "scatter" or (reader.kind == "scan" and not (target.kind == "cpu" and reader.spatial))
 
 
 def _reason(nest: Nest, readers: Sequence[Nest]) -> str:
