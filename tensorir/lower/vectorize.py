@@ -468,8 +468,8 @@ class _Lanes:
         return Pack(tuple(self._lane(e, k) for k in range(self.lanes)), e.dtype)
 
     def _numbers(self, e: Expr, dtype: str) -> Expr | None:
-        """An index as a vector of integers (at most 32 bits: of wider ones half as many lanes fit); None if it may exceed
-        them, or lanes are not known to differ by constants.
+        """An index as a vector of at most 32 bits (of 64 bits half as many lanes fit); None if it may exceed ``dtype``,
+        or lanes are not known to differ by constants.
         """
         kind, (low, high) = DTYPES[dtype], self.arith.range(e)
         if kind.kind not in "iu" or kind.bits > 32 or low < kind.low or high > kind.high:
