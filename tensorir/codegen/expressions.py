@@ -152,7 +152,7 @@ class Expressions:
         """True if ``e`` may overflow and is printed as a C operator; shifts by arbitrary counts are printed as helper
         calls.
         """
-        if isinstance(e, Binary) and e.op in SHIFTS and not self.arith.shifts_plainly(e):
+        if isinstance(e, Binary) and self.shifts_by_any(e):
             return False
         return may_overflow(e, self.d.wraps)
 
@@ -192,7 +192,7 @@ class Expressions:
         kind = DTYPES[e.a.dtype].kind
         if e.op in ("//", "%") and e.dtype != "index":
             return self.floor_divide(e, kind)
-        if e.op in SHIFTS and not self.arith.shifts_plainly(e):
+        if self.shifts_by_any(e):
             return self.shift(e)
         p = _PREC[e.op]
         a, b = e.a, e.b
@@ -238,6 +238,10 @@ class Expressions:
             return self(e, outer)
         finally:
             self.whole = before
+
+    def shifts_by_any(self, e: Binary) -> bool:
+        """True if ``e`` shifts by a count that may be negative or exceed the type's width; vectors are made of others."""
+        return e.op in SHIFTS and lanes_of(e) == 1 and not self.arith.shifts_plainly(e)
 
     def shift(self, e: Binary) -> str:
         """C text, a helper call, of a shift by a count that may be negative or exceed the type's width."""

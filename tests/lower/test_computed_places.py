@@ -50,3 +50,18 @@ def test_nibbles_of_bytes_are_in_vectors(target, device):
     given = np.random.default_rng(0).integers(0, 256, (40, 50)).astype("uint8")
     want = np.stack([given & 15, given >> 4], -1).reshape(40, 100).astype("float32") - 8
     assert np.array_equal(s.build(device)(given), want)
+
+
+@pytest.mark.parametrize(("target", "device"), TARGETS)
+def test_vectors_shift_by_counts_that_have_names(target, device):
+    a = tir.placeholder((300,), "int32", name="a")
+
+    def cell(i):
+        count = (a[i] >> 1) & 3
+        return tir.where(count > 0, 1 << count, a[i] >> count)
+
+    s = tir.auto_schedule(tir.compute((300,), cell, name="y"), target)
+    assert "not in vectors" not in s.source() and s.check()
+    x = np.arange(-150, 150, dtype="int32")
+    count = (x >> 1) & 3
+    assert np.array_equal(s.build(device)(x), np.where(count > 0, 1 << count, x >> count))

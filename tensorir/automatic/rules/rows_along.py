@@ -234,7 +234,9 @@ class NearRowsPart(AlongPart):
         if levels.threaded:
             little = length_of(chain) <= ELEMENTS_PER_THREAD * target.max_threads
         wide = little or chain.count >= levels.machine.cores
-        return wide and all(chain.length(n) <= SMALL_PRODUCT for n in chain.reduced if n.reuses)
+        return wide and all(
+            chain.length(n) <= SMALL_PRODUCT for n in chain.reduced if n.reuses and not _scales(chain, n)
+        )
 
     def knobs(self) -> Mapping[str, Sequence[object]]:
         return {**super().knobs(), "lanes": self.levels.lanes(self.bits, shortest_end(self.chain), 1, order=(2, 1, 4))}
@@ -253,6 +255,11 @@ class NearRowsPart(AlongPart):
             cell = n.loops[own[-1].var]
             s.reorder(*(n.loops[it.var] for it in n.reduced), cell)
             s.register_tile(cell, sizes=[lanes], lanes=lanes, tail="guard")
+
+
+def _scales(chain: Chain, n: Nest) -> bool:
+    """True if each term of a reduction is an element of its own, times factors of its row or column: no product."""
+    return any({*chain.within(n)} <= {*n.along(x)} for x in n.loads)
 
 
 def _places(x: Load, within: set[Var]) -> int:
