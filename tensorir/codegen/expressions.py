@@ -240,7 +240,7 @@ class Expressions:
             self.whole = before
 
     def shifts_by_any(self, e: Binary) -> bool:
-        """True if ``e`` shifts by a count that may be negative or exceed the type's width; vectors are made of others."""
+        """True if ``e`` shifts by a count that may be negative or exceed the type's width, as no vector does."""
         return e.op in SHIFTS and lanes_of(e) == 1 and not self.arith.shifts_plainly(e)
 
     def shift(self, e: Binary) -> str:

@@ -6,6 +6,7 @@ vector condition computes both sides in all lanes, so its sides are no scopes.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 from typing import Any
 
@@ -20,12 +21,14 @@ class Place:
     unconditional.
 
     cond: variable that names the scope's exact condition, once needed
+    several: the scopes of which this one is the union; () for a side
     """
 
-    __slots__ = ("_sides", "cond", "depth", "of", "opposite", "outer")
+    __slots__ = ("_sides", "cond", "depth", "of", "opposite", "outer", "several")
 
-    def __init__(self, outer: Place | None = None, of: Expr | None = None, opposite: bool = False) -> None:
-        self.outer, self.of, self.opposite = outer, of, opposite
+    def __init__(self, outer: Place | None = None, of: Expr | None = None, opposite: bool = False,
+                 several: tuple[Place, ...] = ()) -> None:  # fmt: skip
+        self.outer, self.of, self.opposite, self.several = outer, of, opposite, several
         self.depth: int = 0 if outer is None else outer.depth + 1
         self.cond: Expr | None = None
         self._sides: dict[tuple[Expr, bool], Place] = {}
@@ -89,6 +92,45 @@ class Places:
         else:
             for c in operands(e):
                 self._read(c, here)
+
+
+class ExactPlaces(Places):
+    """Places whose scopes hold no more than their readers: ``c or d``, not everywhere, for what is read under c and
+    under d.
+    """
+
+    def __init__(self, roots: Iterable[Expr]) -> None:
+        self._found: dict[Expr, tuple[Place, ...]] = {}
+        self._unions: dict[frozenset[Place], Place] = {}
+        super().__init__(roots)
+
+    def _read(self, e: Expr, place: Place) -> None:
+        self.readers[e] = self.readers.get(e, 0) + 1
+        self._found[e] = _and_also(self._found.get(e, ()), place)
+
+    def _visit(self, e: Expr) -> None:
+        found = self._found[e]
+        if len(found) == 1:
+            self.of[e] = found[0]
+        elif (union := self._unions.get(frozenset(found))) is not None:
+            self.of[e] = union
+        else:
+            around = functools.reduce(Place.around, found)
+            self.of[e] = self._unions[frozenset(found)] = Place(around, several=found)
+        super()._visit(e)
+
+
+def _and_also(found: tuple[Place, ...], place: Place) -> tuple[Place, ...]:
+    """The scopes ``found`` and ``place``: none inside another, and in place of both sides of a condition what is
+    around them.
+    """
+    if any(p.around(place) is p for p in found):
+        return found
+    kept = tuple(p for p in found if place.around(p) is not place)
+    for p in kept:
+        if p.outer is place.outer and p.of is place.of and p.opposite != place.opposite and place.outer is not None:
+            return _and_also(tuple(q for q in kept if q is not p), place.outer)
+    return (*kept, place)
 
 
 class Rewritten(dict[Any, Any]):

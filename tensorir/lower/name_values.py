@@ -20,11 +20,15 @@ subexpression of height ``TALLEST_VALUE`` gets a name even with one reader: comp
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Hashable, Sequence
+from contextlib import suppress
 
 from tensorir.ir.build import binary, const, unary
 from tensorir.ir.lanes import lanes_of
-from tensorir.ir.places import Place, Places, operands
+from tensorir.ir.places import ExactPlaces, Place, operands
+from tensorir.ir.shared import children_first
+from tensorir.ir.structure import structure
 from tensorir.ir.tree import (
     Binary,
     Broadcast,
@@ -46,7 +50,7 @@ from tensorir.ir.tree import (
     Unary,
     Var,
 )  # fmt: skip
-from tensorir.ir.visit import Rewriter, let_all
+from tensorir.ir.visit import Rewriter, find, has, let_all
 from tensorir.lower.form import lowering
 from tensorir.target import Target
 
@@ -93,13 +97,15 @@ def _named(lets: list[Let], s: Stmt) -> Stmt:
     roots = (*(let.value for let in lets), *own)
     if _none(roots):
         return let_all([(let.var, let.value) for let in lets], s)
-    names = _Names(roots)
+    alike = _alike(roots)
+    names = _Names([alike[r] for r in roots], {let.var for let in lets})
     done: list[tuple[Var, Expr]] = []
     for let in lets:
-        value = names.value(let.value)
+        value = names.value(alike[let.value])
         done += [*names.take(), (let.var, value)]
+        names.later.discard(let.var)
     if own:
-        swap = {c: names.value(c) for c in own}
+        swap = {c: names.value(alike[c]) for c in own}
         done += names.take()
         s = s.map(lambda c: swap.get(c, c) if isinstance(c, Expr) else c)
     return let_all(done, s)
@@ -109,25 +115,47 @@ def _none(roots: Sequence[Expr]) -> bool:
     """True if no operation occurs twice in ``roots``, so that nothing needs a name; a quick check, False when in
     doubt.
     """
-    seen: set[Expr] = set()
+    seen: set[Hashable] = set()
     todo = [*roots]
     while todo:
         e = todo.pop()
         if e.height >= TALLEST_VALUE or (e.dtype == "index" and e.spread >= VALUE_SIZE - 1):
             return False
-        if e in seen and not isinstance(e, Load):  # of an index that is small
-            return False
         if e.dtype != "index" and not isinstance(e, Const | Var | Broadcast):
-            seen.add(e)
+            if (key := structure(e)) in seen and not isinstance(e, Load):  # of an index that is small
+                return False
+            seen.add(key)
             todo += operands(e)
     return True
 
 
-class _Names:
-    """Assigns names to common subexpressions of expressions evaluated in sequence, in order of use."""
+def _alike(roots: Sequence[Expr]) -> dict[Expr, Expr]:
+    """{expression: the first one equal to it} of ``roots`` and all that they are made of; constants of one type."""
+    new, first = dict[Expr, Expr](), dict[Hashable, Expr]()
+    for e in children_first(roots, operands):
+        if isinstance(e, Const):
+            key: Hashable = (e.dtype, type(e.value), e.alone())
+        elif (key := e.alone()) is None:
+            key = (type(e), *e.own(), *(id(new.get(c, c)) for c in e.children()))
+        if key not in first:
+            first[key] = e.map(lambda c: new.get(c, c))  # type: ignore[call-overload]
+        new[e] = first[key]
+    return new
 
-    def __init__(self, roots: Sequence[Expr]) -> None:
-        self.places = Places(roots)
+
+class _Later(Exception):
+    """A condition is not known yet where a name needs it."""
+
+
+class _Names:
+    """Assigns names to common subexpressions of expressions evaluated in sequence, in order of use.
+
+    later: variables that are not bound yet
+    """
+
+    def __init__(self, roots: Sequence[Expr], later: set[Var]) -> None:
+        self.later, self._making = later, set[Expr]()
+        self.places = ExactPlaces(roots)
         self.size: dict[Expr, int] = {}
         self.height: dict[Expr, int] = {}
         self.new: dict[Expr, Expr] = {}
@@ -144,18 +172,22 @@ class _Names:
         while root not in self.new:
             e = self.places.order[self.at]
             self.at += 1
-            self._make(e)
+            if e not in self.new:
+                self._make(e)
         return self.new[root]
 
     def _make(self, e: Expr) -> None:
+        self._making.add(e)
         parts = {c: self.new[c] for c in operands(e)}
         made = e if all(c is new for c, new in parts.items()) else self._rebuilt(e, parts)
         self.size[e] = size = _size(e) + sum(self.size[c] for c in operands(e))
         self.height[e] = height = 1 + max((self.height[c] for c in operands(e)), default=0)
         wanted = (self.places.readers[e] > 1 and size >= VALUE_SIZE) or height >= TALLEST_VALUE
         if wanted and not isinstance(e, Ramp | Broadcast | Const | Var):
-            made = self._name(e, made, self.places.of[e])
+            with suppress(_Later):  # then each reader computes it
+                made = self._name(e, made, self.places.of[e])
         self.new[e] = made
+        self._making.remove(e)
 
     def _rebuilt(self, e: Expr, parts: dict[Expr, Expr]) -> Expr:
         if isinstance(e, Select) and lanes_of(e.cond) == 1:
@@ -166,6 +198,8 @@ class _Names:
 
     def _name(self, e: Expr, value: Expr, scope: Place) -> Var:
         lanes = lanes_of(e)
+        while scope.several and scope.outer is not None and not _risky(value):
+            scope = scope.outer
         where = self._where(scope)
         if where is not None:
             zero: Expr = const(False if e.dtype == "bool" else 0, e.dtype)
@@ -184,22 +218,43 @@ class _Names:
         """Name of the condition under which ``scope`` executes; None for the outermost scope."""
         path: list[Place] = []
         while scope.outer is not None and scope.cond is None:
+            if scope.several:
+                asked = [c for p in scope.several if (c := self._where(p)) is not None]
+                scope.cond = self._let("p", "bool", 1, functools.reduce(lambda a, b: binary("or", a, b), asked))
+                break
             path.append(scope)
             scope = scope.outer
         where = scope.cond
         for s in reversed(path):
             assert s.of is not None
-            assert s.outer is not None
-            cond = self.new[s.of]
+            cond, place = self._condition(s.of), self.places.of[s.of]
             if not isinstance(cond, Var):
-                self.new[s.of] = cond = self._name(s.of, cond, s.outer)
+                self.new[s.of] = cond = self._name(s.of, cond, place)
             if s.opposite:
                 cond = unary("not", cond)
-            where = cond if where is None or not s.opposite else binary("and", where, cond)
+            holds = not s.opposite and place is s.outer and not place.several and s.of is not cond  # only if ``where``
+            where = cond if where is None or holds else binary("and", where, cond)
             if not isinstance(where, Var):
                 where = self._let("p", "bool", 1, where)
             s.cond = where
         return where
+
+    def _condition(self, of: Expr) -> Expr:
+        """A condition in terms of names, made now if its turn comes later. Raises _Later if it depends on what is being
+        made, or bound, later.
+        """
+        if of not in self.new:
+            for x in children_first([of], lambda n: [c for c in operands(n) if c not in self.new]):
+                if x in self._making or x in self.later:
+                    raise _Later
+                if x not in self.new:
+                    self._make(x)
+        return self.new[of]
+
+
+def _risky(e: Expr) -> bool:
+    """True if an expression reads, or divides integers, which only its readers' conditions make safe."""
+    return has(e, Load) or bool(find(e, Binary, lambda x: x.op in ("//", "%") and x.dtype != "index"))
 
 
 def _size(e: Expr) -> int:

@@ -124,6 +124,17 @@ def guarded(kind):
         w = A[i - 2] * v
         return tir.where(i > 0, tir.where(B[i] > 0, tir.where(i > 1, w * w, v * v), v), B[i])
 
+    def two(i):
+        v = A[i - 1] * 3 + B[i]
+        return tir.where(i > 0, v * v, 0) + tir.where(i > 5, v + v, B[i])
+
+    def three(i):
+        v = A[i - 2] * 3 + B[i]
+        w = A[i - 1] * v + v
+        inner = tir.where(i > 1, w * w, B[i])
+        first = tir.where(i > 1, tir.where(v < 9, w, 0), 1)
+        return first + tir.where(B[i] > 0, inner, 1) + tir.where(i > 3, v, 2)
+
     def condition(i):
         q = K[i] // L[i]
         return tir.where((L[i] != 0) & (q * q < 3 * q + 1), 1, 2)
@@ -132,7 +143,8 @@ def guarded(kind):
         q = K[i] // L[i]
         return tir.where(L[i] != 0, q * q + q, -1)
 
-    element = {"read": read, "other side": other_side, "nested": nested, "condition": condition, "divided": divided}
+    element = {"read": read, "other side": other_side, "nested": nested, "two": two, "three": three,
+               "condition": condition, "divided": divided}  # fmt: skip
     return tir.compute((N,), element[kind], name="Z")
 
 
@@ -148,7 +160,7 @@ def unguarded(s):
     return found
 
 
-@pytest.mark.parametrize("kind", ["read", "other side", "nested", "divided"])
+@pytest.mark.parametrize("kind", ["read", "other side", "nested", "two", "three", "divided"])
 def test_nothing_is_read_or_divided_outside_of_its_condition(kind, monkeypatch):
     s = tir.Schedule(guarded(kind), target="c")
     verdict = s.check()
@@ -219,9 +231,9 @@ def test_leaving_out_the_pass_is_refused(monkeypatch):
 
 
 @settings(max_examples=15, deadline=None)
-@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 99), st.integers(0, 99)), min_size=4, max_size=30))
+@given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 99), st.integers(0, 99)), min_size=4, max_size=30))
 def test_random_graphs_are_numpys(steps):
-    """Sums, differences, extrema, choices and guarded reads of what is there already, on whole numbers."""
+    """Sums, differences, extrema, choices, guarded reads and values under several guards, of whole numbers."""
     A, B, _ = three()
     a, b = (np.arange(N) * 7 % 5 - 2.0).astype("float32"), (np.arange(N) * 3 % 4 - 1.0).astype("float32")
     at = np.arange(N)
@@ -229,13 +241,14 @@ def test_random_graphs_are_numpys(steps):
     def made(nodes, x, y, op, lib, i, before):
         n = nodes
         return [lambda: x + y, lambda: x - y, lambda: lib.maximum(x, y), lambda: lib.where(x < y, x, n[0] * 2),
-                lambda: lib.where(i > 0, before + x, y), lambda: lib.where(y < 1, x * 2 - x, x)][op]()  # fmt: skip
+                lambda: lib.where(i > 0, before + x, y), lambda: lib.where(y < 1, x * 2 - x, x),
+                lambda: lib.where((i > 0) & (y < 1), n[2] * x, y) + lib.where(i > 3, n[2], x)][op]()  # fmt: skip
 
     def element(i):
-        nodes = [A[i], B[i]]
+        nodes, there = [A[i], B[i]], A[i - 1] * 3 + A[i]
         for op, p, q in steps:
             x, y = nodes[p % len(nodes)], nodes[q % len(nodes)]
-            nodes.append(made(nodes, x, y, op, tir, i, A[i - 1]) if op == 4 else made(nodes, x, y, op, tir, i, x))
+            nodes.append(made([*nodes[:2], there], x, y, op, tir, i, A[i - 1]))
         return nodes[-1] + nodes[-2]
 
     want = [a, b]
@@ -243,7 +256,7 @@ def test_random_graphs_are_numpys(steps):
     with np.errstate(all="ignore"):
         for op, p, q in steps:
             x, y = want[p % len(want)], want[q % len(want)]
-            want.append(np.float32(made(want, x, y, op, np, at, before)))
+            want.append(np.float32(made([a, b, before * 3 + a], x, y, op, np, at, before)))
     t = tir.compute((N,), element, name="Z")
     given_ = {"A": a, "B": b}
     (found,) = evaluate([t], [given_[x.name] for x in inputs_of([t])])
