@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 
 from tensorir.automatic.counts import called
-from tensorir.automatic.facts import Nest, bytes_of
+from tensorir.automatic.facts import Nest, bytes_of, vector_lanes
 from tensorir.automatic.levels import choices
 from tensorir.automatic.part import Config
 from tensorir.automatic.rules.requests import WINDOW
@@ -124,7 +124,10 @@ class AcrossPart(RowsPart):
             issue = machine.prices.operation.issue
             cycles = sum(self.chain.length(n) * (n.operations / issue + called(n)) for n in self.nests)
             runs = 1 + 8 * PRICES.rows / self.bits / min(columns, self.width)
-            taken = self.levels.seconds(self.rows * cycles / self._lanes, (moved + 4 * partial) * runs, blocks)
+            whole, left = divmod(self.width, vector_lanes(self.target, self.bits))
+            each = sum(self.chain.length(n) for n in self.chain.reduced) * machine.prices.operation.late_read
+            cycles = self.rows / self.width * (whole * cycles + left * each)  # sums of lanes one by one stay in memory
+            taken = self.levels.seconds(cycles, (moved + 4 * partial) * runs, blocks)
             return taken + machine.another_s * (pieces > 1)
         waste = -(-self.width // columns) * columns / self.width
         steps = sum(-(-self.chain.length(n) // (share * pieces)) * n.operations for n in self.nests)
