@@ -123,7 +123,7 @@ def balanced(n, rows, columns, rounds):
     return y
 
 
-@pytest.mark.parametrize("shape", [(64, 4, 4), (10, 3, 20), (7, 16, 16), (5, 9, 5)])
+@pytest.mark.parametrize("shape", [(64, 4, 4), (10, 3, 20), (7, 16, 16), (5, 9, 5), (2, 40, 33)])
 def test_rows_and_columns_of_small_matrices_are_summed_in_one_kernel(shape):
     s = tir.auto_schedule(balanced(*shape, 2), CPUS[2])
     assert len(s.emitted().kernels) == 1 and s.check()
@@ -136,7 +136,11 @@ def test_rows_and_columns_of_small_matrices_are_summed_in_one_kernel(shape):
 
 
 def test_large_products_within_rows_have_their_own_kernels():
-    assert len(tir.auto_schedule(balanced(4, 64, 64, 2), CPUS[2]).emitted().kernels) > 2
+    x, y, k, l = *(tir.placeholder((4, 32, 32), name=n) for n in "xy"), tir.reduce_axis(32), tir.reduce_axis(32)
+    p = tir.compute((4, 32, 32), lambda b, i, j: tir.sum(x[b, i, k] * y[b, k, j], axis=k), name="p")
+    r = tir.compute((4, 32), lambda b, i: tir.sum(p[b, i, l], axis=l), name="r")
+    z = tir.compute((4, 32, 32), lambda b, i, j: p[b, i, j] / r[b, i], name="z")
+    assert len(tir.auto_schedule(z, CPUS[2]).emitted().kernels) > 1
 
 
 def sorted_rows(rows, n):
