@@ -232,7 +232,8 @@ class WinogradPrices:
 class Prices:
     """Prices of a CPU core by kind of kernel.
 
-    multiply: cycles of a multiply-add of vectors;  sum: between dependent additions to one accumulator
+    multiply: cycles of a multiply-add of vectors
+    sum, chain: between dependent additions to one accumulator, and between dependent multiply-adds
     sums:     independent accumulators that keep a core busy: two multiply-adds per cycle, a latency of four cycles
     handover: cycles until all cores have started on a kernel and have its operands in their caches, which it reads
               many times; until they have started alone, it is ``Machine.wake_s``
@@ -240,6 +241,7 @@ class Prices:
 
     multiply: float = 0.3525
     sum: float = 3.0
+    chain: float = 4.0
     sums: int = 8
     handover: float = 57_750.0
     operation: OperationPrices = field(default_factory=OperationPrices)

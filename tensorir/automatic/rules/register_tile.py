@@ -244,7 +244,8 @@ class RegisterPart(Part):
                 terms = r.nest.size(r.nest.reduced)
                 computed = height * width * r.computed * terms
                 loaded = PRICES.loaded * self._loads(r, lanes, vectors, dict(tile))
-                waiting = CPU.prices.sum * terms if terms > TAPS else 0.0  # tiles of few terms overlap
+                each = CPU.prices.chain if r.nest.values else CPU.prices.sum
+                waiting = each * terms if terms > TAPS else 0.0  # tiles of few terms overlap
                 total += max(computed, waiting, loaded) + CPU.prices.operation.overlap * min(computed, loaded)
             total *= 1.0 + max(0, height - CPU.prices.sums) / PRICES.crowded
             return total * (1.0 + PRICES.column * (max(tile)[1] - 1) if len(tile) > 1 else 1.0)
