@@ -183,7 +183,8 @@ class _Names:
         self.size[e] = size = _size(e) + sum(self.size[c] for c in operands(e))
         self.height[e] = height = 1 + max((self.height[c] for c in operands(e)), default=0)
         wanted = (self.places.readers[e] > 1 and size >= VALUE_SIZE) or height >= TALLEST_VALUE
-        if wanted and not isinstance(e, Ramp | Broadcast | Const | Var):
+        mask = e.dtype == "bool" and lanes_of(e) > 1  # has no type of its own: as wide as what it chooses
+        if wanted and not mask and not isinstance(e, Ramp | Broadcast | Const | Var):
             with suppress(_Later):  # then each reader computes it
                 made = self._name(e, made, self.places.of[e])
         self.new[e] = made

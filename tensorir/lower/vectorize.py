@@ -166,7 +166,7 @@ class _Lanes:
         self, var: Var, lanes: int, arith: Arith, target: Target, raw: set[Buffer], partly: set[Buffer]
     ) -> None:
         self.var, self.lanes, self.arith, self.target, self.raw, self.partly = var, lanes, arith, target, raw, partly
-        self.copies_only = target.family == "cuda"
+        self.copies_only, self.stored = target.family == "cuda", dict[Expr, Scope]()
 
     def whole(self, body: Stmt) -> Stmt:
         """Vector form of a loop body, for all lanes; raises _Scalar if it has none."""
@@ -305,6 +305,7 @@ class _Lanes:
             raise _Scalar(f"all lanes write the same element of {s.buffer.name}")
         if self.copies_only and (not _is_copy(s.value) or (s.buffer.dtype in CONVERTED and not moves(s))):
             return self._computed(s, index)
+        self.stored[s.value] = s.buffer.scope
         value = self._wide(self._rounded(s) if s.buffer.dtype in HALVES else self.expr(s.value))
         if self.copies_only and s.buffer.dtype in CONVERTED and not _as_it_is(value):  # it is held in floats
             return self._computed(s, index)
@@ -468,9 +469,7 @@ class _Lanes:
         return Pack(tuple(self._lane(e, k) for k in range(self.lanes)), e.dtype)
 
     def _numbers(self, e: Expr, dtype: str) -> Expr | None:
-        """An index as a vector of at most 32 bits (of 64 bits half as many lanes fit); None if it may exceed ``dtype``,
-        or lanes are not known to differ by constants.
-        """
+        """An index as a vector of at most 32 bits; None if it may exceed ``dtype``, or lanes differ by no constants."""
         kind, (low, high) = DTYPES[dtype], self.arith.range(e)
         if kind.kind not in "iu" or kind.bits > 32 or low < kind.low or high > kind.high:
             return None
@@ -514,6 +513,8 @@ class _Lanes:
         asked = [c for c in conjuncts(e.cond) if uses(c, {self.var})]
         if not isinstance(e.a, Load) or not all(is_monotonic(c, self.var, self.arith) for c in asked):
             raise _Scalar("one side of a choice may not be computed where the other is chosen")
+        if self.stored.get(e, Scope.REGISTER) is not Scope.REGISTER:  # each lane is stored sooner than put in a vector
+            raise _Scalar("not all lanes of a copy are within its border")
         ends = [substitute(c, {self.var: const(k)}) for c in asked for k in (0, self.lanes - 1)]
         same_for_all = [c for c in conjuncts(e.cond) if not uses(c, {self.var})]
         together, each = self.expr(e.a), tuple(self._lane(e, k) for k in range(self.lanes))
