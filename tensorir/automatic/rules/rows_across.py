@@ -123,7 +123,7 @@ class AcrossPart(RowsPart):
         if not threaded:
             issue = machine.prices.operation.issue
             cycles = sum(self.chain.length(n) * (n.operations / issue + called(n)) for n in self.nests)
-            runs = 1 + 8 * PRICES.rows / self.bits / min(columns, self.width)
+            runs = 1.0 if columns >= self.width else 1 + 8 * PRICES.rows / self.bits / columns
             whole, left = divmod(self.width, vector_lanes(self.target, self.bits))
             each = sum(self.chain.length(n) for n in self.chain.reduced) * machine.prices.operation.late_read
             cycles = self.rows / self.width * (whole * cycles + left * each)  # sums of lanes one by one stay in memory

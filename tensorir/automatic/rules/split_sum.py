@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from tensorir.arith.access import dims_along
 from tensorir.automatic.facts import Graph, Nest, vector_lanes
 from tensorir.automatic.levels import levels_of
 from tensorir.automatic.part import Config, Part
 from tensorir.automatic.rules.row_chain import chain_of
 from tensorir.automatic.rules.rows_across import AcrossPart
-from tensorir.automatic.rules.stream import add_parts, all_along
+from tensorir.automatic.rules.stream import add_parts
 from tensorir.engines.blocks import joint
 from tensorir.gpu_devices import usual_gpu
+from tensorir.ir.dims import most
 from tensorir.ir.dtypes import DTYPES
 from tensorir.schedule.schedule import BaseSchedule
 from tensorir.target import Target
@@ -23,6 +26,8 @@ TERMS = {"cpu": 1 << 13, "gpu": 1 << 12}
 """Least terms of a cell."""
 DOTS = 64
 """Maximum cells of a product that read a part of its operands one after another, from the L2 cache."""
+APART = 4
+"""Elements between terms that share a cache line, or vectors of it."""
 LONG_SUM = 1 << 8
 """Least terms for one block, rather than one thread, per cell on a GPU."""
 
@@ -59,7 +64,7 @@ def shared(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
 
 def dots(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
     """Yield a part for a product on a CPU whose operands, from memory and once, take longer than its multiply-adds, and
-    lie along the terms: tiles of its cells would read them again and again.
+    are near each other along the terms: tiles of its cells would read them again and again.
     """
     levels, moved = levels_of(target), anchor.moved
     if levels.threaded or not anchor.reduced or moved <= levels.machine.levels[-2][0] * levels.machine.cores:
@@ -67,7 +72,14 @@ def dots(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
     multiplied = anchor.cells * anchor.size(anchor.reduced) / vector_lanes(target, 32)
     if levels.machine.moved_s(moved) > levels.seconds(multiplied, 0, levels.machine.cores):
         parts = _split(graph, anchor, target, again=True, cells=DOTS)
-        yield from (p for p in parts if all_along(anchor, anchor.reduced[-1].var))
+        yield from (p for p in parts if _next_to_each_other(anchor))
+
+
+def _next_to_each_other(nest: Nest) -> bool:
+    """True if terms that follow each other are at most ``APART`` elements apart in memory."""
+    var = nest.reduced[-1].var
+    places = ((x.buffer.shape, d) for x in nest.loads for d in dims_along(x, var))
+    return all(math.prod(most(n) for n in shape[d + 1 :]) <= APART for shape, d in places)
 
 
 def _pays(graph: Graph, anchor: Nest, target: Target) -> bool:
