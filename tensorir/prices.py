@@ -68,7 +68,7 @@ class StreamPrices:
     pick: float = 1.5
     narrow: float = 0.65
     wide_moves: float = 1.6
-    term: float = 6.5
+    term: float = 3.0
     joined: float = 2.0
     uneven: float = 0.45
     rows: int = 110

@@ -371,7 +371,8 @@ class Counted:
         operations = sum(self._simple(n) for n in inside)
         operations *= 1.0 + 2.0 * math.log2(self.wide) if self._in_lanes(u) else 1.0  # and as many shuffles
         vectors = max(self.vectors(DTYPES[b.dtype].bits, self.times, self.wide) for b in u.buffers)
-        return operations * vectors / PRICES.issue
+        chosen = self.target.kind == "cpu" and any(has(i, Load) for i in u.index)  # one may meet the one before
+        return max(operations * vectors / PRICES.issue, CPU.prices.stream.term * self.times if chosen else 0.0)
 
     def _in_lanes(self, u: Update) -> bool:
         """True if the lanes of a vector are combined with each other, as those of a scan are."""

@@ -27,6 +27,7 @@ KNOWN = {
     ("conv2d of float16", "cpu"): {"cells": ONE_BY_ONE},
     ("embedding gradient", "cpu"): {"idle": RUNS},
     ("drawn 19001", "cpu"): {"idle": DIVISIONS, "scalar": DIVISIONS},
+    ("histogram", "cpu"): {"cells": TABLE},
     ("gallery histogram", "cpu"): {"cells": TABLE},
     ("gallery max_unpool", "cpu"): {"idle": RUNS},
     ("gallery prefix_sum_2d", "cpu"): {"idle": RUNS, "chain": SUMS},
