@@ -113,8 +113,8 @@ class Machine:
 
 CPU = Machine(
     cores=16, clock=3e9, threads=1.0, full=1, turn=1.0, barrier=0.0,
-    call_s=5e-6, launch_s=3e-6, block_s=8e-8, wake_s=3.6e-6, least_s=7e-6,
-    levels=((2e5, 65e9), (4e6, 25e9), (math.inf, 12e9)), memory_s=2e11,
+    call_s=7e-6, launch_s=3e-6, block_s=8e-8, wake_s=3.6e-6, least_s=7e-6,
+    levels=((2e5, 65e9), (6.5e6, 25e9), (math.inf, 12e9)), memory_s=2e11,
     caches=(CoreCache(32 << 10, 8, 0.0), CoreCache(1 << 20, 8, 6.0)), miss=70.0, walk=4.0, apart=1.0,
 )  # fmt: skip
 """A server CPU with 64-byte vectors, the one kind of core that was measured, under OpenCL; times fitted to
