@@ -60,3 +60,17 @@ def test_others_keep_their_stages():
         with pytest.raises(ScheduleError) as e:
             tir.Schedule(outputs, "c").redeclare("horizontal", of=names)
         assert e.value.code == "horizontal.stages"
+
+
+@pytest.mark.parametrize("target", ["c -units=2", "opencl -units=2"])
+def test_maps_with_tables_stay_apart(target):
+    n = 2048
+    x, r = tir.placeholder((n, n), name="x"), tir.reduce_axis(n, name="r")
+    top = tir.compute((n,), lambda i: tir.max(x[i, r], axis=r), name="top")
+    wave = lambda k: tir.floor(tir.sin(tir.cast(k, "float32") * 0.3) * 4.0) * 2.0 + tir.exp(tir.cast(k % 7, "float32"))  # noqa: E731
+    a = tir.compute((n, n), lambda i, j: (x[i, j] - top[i]) * wave(i) * wave(j), name="a")
+    b = tir.compute((n, n), lambda i, j: (x[i, j] + top[i]) * wave(i) * wave(j), name="b")
+    c = tir.compute((n,), lambda i: top[i] * 2.0, name="c")
+    trace = str(tir.auto_schedule((a, b, c), target).trace)
+    assert "s.redeclare('tables', of='a')" in trace and "s.redeclare('tables', of='b')" in trace
+    assert "horizontal" not in trace

@@ -49,9 +49,9 @@ def redeclared(outputs: Sequence[Tensor], target: Target) -> tuple[Redeclared, .
     ops = computes_of(outputs)
     names = [op.name for op in ops]
     alone = [op for op in ops if names.count(op.name) == 1]
-    ends = [g for g in groups_of(outputs) if {*g} <= {*alone} and divide(g, outputs)]
-    found = (*(_horizontal(g) for g in ends), *(_by_another(op, target) for op in alone))
-    return tuple(r for r in found if r is not None)
+    by_another = {op: r for op in alone if (r := _by_another(op, target)) is not None}
+    ends = [g for g in groups_of(outputs) if {*g} <= {*alone} - {*by_another} and divide(g, outputs)]
+    return (*map(_horizontal, ends), *by_another.values())
 
 
 def _horizontal(ends: Sequence[Compute]) -> Redeclared:
