@@ -13,7 +13,7 @@ from typing import Any
 from tensorir.ir.lanes import lanes_of
 from tensorir.ir.node import SIDES, STEP, Node
 from tensorir.ir.shared import children_first
-from tensorir.ir.tree import Binary, Expr, Ramp, Select
+from tensorir.ir.tree import Binary, Expr, Ramp, Select, Unary
 
 
 class Place:
@@ -79,16 +79,20 @@ class Places:
         known = self.of.get(e)
         self.of[e] = place if known is None else known.around(place)
 
+    def side(self, place: Place, of: Expr, opposite: bool) -> Place:
+        """Scope nested in ``place`` in which condition ``of`` holds, or fails if ``opposite``."""
+        return place.side(of, opposite)
+
     def _visit(self, e: Expr) -> None:
         """Record the scope of ``e``'s operands, once all readers of ``e`` are known."""
         here = self.of[e]
         if isinstance(e, Select) and lanes_of(e.cond) == 1:
             self._read(e.cond, here)
-            self._read(e.a, here.side(e.cond, False))
-            self._read(e.b, here.side(e.cond, True))
+            self._read(e.a, self.side(here, e.cond, False))
+            self._read(e.b, self.side(here, e.cond, True))
         elif isinstance(e, Binary) and e.op in ("and", "or") and lanes_of(e) == 1:
             self._read(e.a, here)
-            self._read(e.b, here.side(e.a, e.op == "or"))
+            self._read(e.b, self.side(here, e.a, e.op == "or"))
         else:
             for c in operands(e):
                 self._read(c, here)
@@ -96,13 +100,18 @@ class Places:
 
 class ExactPlaces(Places):
     """Places whose scopes hold no more than their readers: ``c or d``, not everywhere, for what is read under c and
-    under d.
+    under d. That of ``c and d`` is inside that of c.
     """
 
     def __init__(self, roots: Iterable[Expr]) -> None:
         self._found: dict[Expr, tuple[Place, ...]] = {}
         self._unions: dict[frozenset[Place], Place] = {}
         super().__init__(roots)
+
+    def side(self, place: Place, of: Expr, opposite: bool) -> Place:
+        for c, against in _each_of(of, opposite):
+            place = place.side(c, against)
+        return place
 
     def _read(self, e: Expr, place: Place) -> None:
         self.readers[e] = self.readers.get(e, 0) + 1
@@ -118,6 +127,26 @@ class ExactPlaces(Places):
             around = functools.reduce(Place.around, found)
             self.of[e] = self._unions[frozenset(found)] = Place(around, several=found)
         super()._visit(e)
+
+
+def _each_of(of: Expr, opposite: bool) -> list[tuple[Expr, bool]]:
+    """(condition, whether it fails) of all that hold where ``of`` holds, or fails if ``opposite``, in order of
+    evaluation, each once.
+    """
+    found: dict[tuple[Expr, bool], None] = {}
+    seen, todo = set[tuple[Expr, bool]](), [(of, opposite)]
+    while todo:
+        c, fails = todo.pop()
+        if (c, fails) in seen:
+            continue
+        seen.add((c, fails))
+        if isinstance(c, Unary) and c.op == "not":
+            todo.append((c.a, not fails))
+        elif isinstance(c, Binary) and c.op == ("or" if fails else "and"):
+            todo += [(c.b, fails), (c.a, fails)]
+        else:
+            found[c, fails] = None
+    return list(found)
 
 
 def _and_also(found: tuple[Place, ...], place: Place) -> tuple[Place, ...]:

@@ -185,14 +185,26 @@ class _Names:
         wanted = (self.places.readers[e] > 1 and size >= VALUE_SIZE) or height >= TALLEST_VALUE
         mask = e.dtype == "bool" and lanes_of(e) > 1  # has no type of its own: as wide as what it chooses
         if wanted and not mask and not isinstance(e, Ramp | Broadcast | Const | Var):
-            with suppress(_Later):  # then each reader computes it
-                made = self._name(e, made, self.places.of[e])
+            made = self._somewhere(e, made)
         self.new[e] = made
         self._making.remove(e)
 
+    def _somewhere(self, e: Expr, value: Expr) -> Var:
+        """Name of ``e``, computed in the innermost scope around its readers whose condition is known."""
+        scope = self.places.of[e]
+        try:
+            return self._name(e, value, scope)
+        except _Later:  # a copy for each reader is 2**n of them after n such values: what it reads is within bounds
+            value = _Within()(value)
+        while scope.outer is not None:
+            self.places.of[e] = scope = scope.outer
+            with suppress(_Later):
+                return self._name(e, value, scope)
+        raise AssertionError("the outermost scope has no condition")
+
     def _rebuilt(self, e: Expr, parts: dict[Expr, Expr]) -> Expr:
         if isinstance(e, Select) and lanes_of(e.cond) == 1:
-            side = self.places.of[e].side(e.cond, False)
+            side = self.places.side(self.places.of[e], e.cond, False)
             if side.cond is not None:
                 return Select(side.cond, parts[e.a], parts[e.b], e.dtype)
         return e.map(lambda c: parts.get(c, c))  # type: ignore[call-overload]
@@ -230,7 +242,13 @@ class _Names:
             assert s.of is not None
             cond, place = self._condition(s.of), self.places.of[s.of]
             if not isinstance(cond, Var):
-                self.new[s.of] = cond = self._name(s.of, cond, place)
+                if s.of in self._making:  # it is asked where it holds itself
+                    raise _Later
+                self._making.add(s.of)
+                try:
+                    self.new[s.of] = cond = self._name(s.of, cond, place)
+                finally:
+                    self._making.remove(s.of)
             if s.opposite:
                 cond = unary("not", cond)
             holds = not s.opposite and place is s.outer and not place.several and s.of is not cond  # only if ``where``
@@ -251,6 +269,21 @@ class _Names:
                 if x not in self.new:
                     self._make(x)
         return self.new[of]
+
+
+class _Within(Rewriter):
+    """Rewriter: what is read out of an array's bounds is 0."""
+
+    def on_Load(self, n: Load) -> Expr:
+        n = self.children(n)
+        if not n.index:  # a number of rank 0
+            return n
+        at, lanes = n.index[0], lanes_of(n)
+        first = at.base if isinstance(at, Ramp) else at
+        last = binary("+", first, at.lanes - 1) if isinstance(at, Ramp) else at
+        inside = binary("and", binary("<=", 0, first), binary("<", last, n.buffer.shape[0]))
+        zero: Expr = const(False if n.dtype == "bool" else 0, n.dtype)
+        return Select(inside, n, Broadcast(zero, lanes, n.dtype) if lanes > 1 else zero, n.dtype)
 
 
 def _risky(e: Expr) -> bool:

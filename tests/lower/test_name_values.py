@@ -174,6 +174,58 @@ def test_nothing_is_read_or_divided_outside_of_its_condition(kind, monkeypatch):
         assert "out-of-bounds" in fault.problems[0].code
 
 
+def conditions(kind, rounds):
+    """Rounds whose values are read under conditions that depend on them."""
+    A, B = tir.placeholder((N,), name="A"), tir.placeholder((N,), name="B")
+    K, L = tir.placeholder((N,), "int32", name="K"), tir.placeholder((N,), "int32", name="L")
+
+    def both(i):
+        x, c, total = A[i], A[i] < 9, A[i] * 0
+        for k in range(rounds):
+            x = tir.minimum(x * x + B[i], 9)
+            c = c & (x < 9 - k % 3)
+            total = total + tir.where(c, x * 2, 0)
+        return total
+
+    def chosen(i):
+        x, c, total = A[i], A[i] < 9, A[i] * 0
+        for k in range(rounds):
+            x = tir.minimum(x * x + B[i], 9)
+            c = tir.where(c, x < 9 - k % 3, False)
+            total = total + tir.where(c, x * 2, 0)
+        return total
+
+    def ended(i):
+        x, done, total = A[i], A[i] > 8, A[i] * 0
+        for k in range(rounds):
+            y = tir.minimum(x * x + B[i], 9)
+            done = done | (y > 8 - k % 3)
+            total, x = tir.where(done, total, total + y * 2), tir.where(done, x, y)
+        return total
+
+    def divided(i):
+        q, c, total = K[i] // L[i], L[i] != 0, K[i] * 0
+        for k in range(rounds):
+            r = q // (q + k)
+            there = c & (q + k != 0)
+            total = tir.where(there, total + r * r - r, total) + tir.where(c & (K[i] > k), q * q, 1)
+            q = tir.where(there, r + 1, k)
+        return total
+
+    element = {"both": both, "chosen": chosen, "ended": ended, "divided": divided}
+    return tir.compute((N,), element[kind], name="Z")
+
+
+@pytest.mark.parametrize("kind", ["both", "chosen", "ended", "divided"])
+def test_conditions_on_values_that_they_guard_are_short(kind):
+    few, more = (tir.Schedule(conditions(kind, n), target="c") for n in (5, 10))
+    assert len(more.source()) < 2.5 * len(few.source())
+    verdict = more.check()
+    assert verdict, str(verdict)
+    few.vectorize(few.split("Z.i", [None, 8])[1])
+    assert few.check()
+
+
 @pytest.mark.parametrize("target", ["opencl", "c"])
 def test_a_guarded_division_runs_where_0_divides(target):
     k, divisor = np.arange(-8, 8, dtype="int32"), np.arange(N, dtype="int32") % 4
