@@ -429,6 +429,30 @@ def let_all(lets: Iterable[tuple[Var, Expr]], body: Stmt) -> Stmt:
     return body
 
 
+class _Rebound(Rewriter):
+    """Rewriter: Lets bind other variables."""
+
+    def __init__(self, swap: Mapping[Var, Var]) -> None:
+        self.swap = swap
+
+    def on_Var(self, n: Var) -> Var:
+        return self.swap.get(n, n)
+
+    def on_Let(self, n: Let) -> Stmt:
+        lets: list[tuple[Var, Expr]] = []
+        body: Stmt = n
+        while isinstance(body, Let):
+            lets.append((self.swap[body.var], self(body.value)))
+            body = body.body
+        return let_all(lets, self(body))
+
+
+def with_own_names(s: Stmt) -> Stmt:
+    """A copy of ``s`` with fresh variables for its Lets, ``s`` itself without Lets."""
+    swap = {x.var: Var(x.var.name, x.var.dtype, lanes=x.var.lanes) for x in find(s, Let)}
+    return _Rebound(swap)(s) if swap else s
+
+
 def writes(n: Node) -> list[Buffer]:
     """Buffers written under ``n``, each once, in order."""
     found: dict[Buffer, None] = {}

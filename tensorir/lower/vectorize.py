@@ -41,7 +41,7 @@ from tensorir.ir.tree import (
     Unary,
     Var,
 )  # fmt: skip
-from tensorir.ir.visit import Rewriter, find, has, sequence, substitute, uses, walk
+from tensorir.ir.visit import Rewriter, find, has, sequence, substitute, uses, walk, with_own_names
 from tensorir.lower.boxes import without_unread
 from tensorir.lower.form import bound_loops, each_nest, kernel_arith, lowering, rewrap
 from tensorir.lower.lane_conditions import NoMask, added_where, ending, is_monotonic, mask, speculable
@@ -97,7 +97,8 @@ class _Vectorize(Rewriter):
     def on_Loop(self, n: Loop) -> Stmt:
         if n.kind is not Kind.VECTOR:
             if n.kind is Kind.UNROLL and self.target.kind == "cpu" and _decides_lanes(n):
-                return sequence([self(substitute(n.body, {n.var: const(k)})) for k in range(as_int(n.extent))])
+                times = range(as_int(n.extent))
+                return sequence([self(substitute(with_own_names(n.body), {n.var: const(k)})) for k in times])
             return self.children(n)
         lanes = as_int(n.extent)
         if self.target.family == "cuda":
@@ -471,9 +472,8 @@ class _Lanes:
     def _numbers(self, e: Expr, dtype: str) -> Expr | None:
         """An index as a vector of at most 32 bits; None if it may exceed ``dtype``, or lanes differ by no constants."""
         kind, (low, high) = DTYPES[dtype], self.arith.range(e)
-        if kind.kind not in "iu" or kind.bits > 32 or low < kind.low or high > kind.high:
-            return None
-        if (found := steps_of(self.arith.linear(e), self.var, self.lanes)) is None:
+        found = steps_of(self.arith.linear(e), self.var, self.lanes)
+        if found is None or kind.kind not in "iu" or kind.bits > 32 or low < kind.low or high > kind.high:
             return None
         rest, steps = found
         if not rest.terms:

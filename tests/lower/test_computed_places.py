@@ -65,3 +65,21 @@ def test_vectors_shift_by_counts_that_have_names(target, device):
     x = np.arange(-150, 150, dtype="int32")
     count = (x >> 1) & 3
     assert np.array_equal(s.build(device)(x), np.where(count > 0, 1 << count, x >> count))
+
+
+@pytest.mark.parametrize(("target", "device"), TARGETS)
+def test_copies_of_steps_have_names_of_their_own(target, device):
+    x, p, r = (
+        tir.placeholder((16, 6), name="x"),
+        tir.placeholder((16,), "int32", name="p"),
+        tir.reduce_axis(6, name="r"),
+    )
+    c = tir.compute((16, 6), lambda i, j: tir.where(p[i] == j, -9.0, x[i, j]), name="c")
+    s = tir.Schedule(tir.compute((16,), lambda i: tir.argmax(c[i, r], axis=r), name="a"), target)
+    s.compute_inline("c").split("a.i", [None, 8])
+    s.reorder("a.i.0", "a.r", "a.i.1").unroll("a.r").vectorize("a.i.1")
+    values = np.random.default_rng(0).permutation(96).reshape(16, 6).astype("float32")
+    largest = values.argmax(1).astype("int32")
+    left = values.copy()
+    left[np.arange(16), largest] = -9
+    assert np.array_equal(s.build(device)(p=largest, x=values), left.argmax(1))

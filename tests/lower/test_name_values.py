@@ -283,9 +283,9 @@ def test_leaving_out_the_pass_is_refused(monkeypatch):
 
 
 @settings(max_examples=15, deadline=None)
-@given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 99), st.integers(0, 99)), min_size=4, max_size=30))
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 99), st.integers(0, 99)), min_size=4, max_size=30))
 def test_random_graphs_are_numpys(steps):
-    """Sums, differences, extrema, choices, guarded reads and values under several guards, of whole numbers."""
+    """Sums, differences, extrema, choices and guarded reads of what is there already, on whole numbers."""
     A, B, _ = three()
     a, b = (np.arange(N) * 7 % 5 - 2.0).astype("float32"), (np.arange(N) * 3 % 4 - 1.0).astype("float32")
     at = np.arange(N)
@@ -293,14 +293,13 @@ def test_random_graphs_are_numpys(steps):
     def made(nodes, x, y, op, lib, i, before):
         n = nodes
         return [lambda: x + y, lambda: x - y, lambda: lib.maximum(x, y), lambda: lib.where(x < y, x, n[0] * 2),
-                lambda: lib.where(i > 0, before + x, y), lambda: lib.where(y < 1, x * 2 - x, x),
-                lambda: lib.where((i > 0) & (y < 1), n[2] * x, y) + lib.where(i > 3, n[2], x)][op]()  # fmt: skip
+                lambda: lib.where(i > 0, before + x, y), lambda: lib.where(y < 1, x * 2 - x, x)][op]()  # fmt: skip
 
     def element(i):
-        nodes, there = [A[i], B[i]], A[i - 1] * 3 + A[i]
+        nodes = [A[i], B[i]]
         for op, p, q in steps:
             x, y = nodes[p % len(nodes)], nodes[q % len(nodes)]
-            nodes.append(made([*nodes[:2], there], x, y, op, tir, i, A[i - 1]))
+            nodes.append(made(nodes, x, y, op, tir, i, A[i - 1]) if op == 4 else made(nodes, x, y, op, tir, i, x))
         return nodes[-1] + nodes[-2]
 
     want = [a, b]
@@ -308,7 +307,7 @@ def test_random_graphs_are_numpys(steps):
     with np.errstate(all="ignore"):
         for op, p, q in steps:
             x, y = want[p % len(want)], want[q % len(want)]
-            want.append(np.float32(made([a, b, before * 3 + a], x, y, op, np, at, before)))
+            want.append(np.float32(made(want, x, y, op, np, at, before)))
     t = tir.compute((N,), element, name="Z")
     given_ = {"A": a, "B": b}
     (found,) = evaluate([t], [given_[x.name] for x in inputs_of([t])])
