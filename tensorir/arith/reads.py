@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from typing import TypeVar
 
 from tensorir.arith.conditions import negate
 from tensorir.ir.node import Node
 from tensorir.ir.shared import children_first
+from tensorir.ir.structure import structure
 from tensorir.ir.tree import Expr, Load, Select
 
 Conditions = tuple[Expr, ...]
@@ -55,12 +56,12 @@ def _needed(places: list[Conditions]) -> list[Conditions]:
     """The condition sets without those that imply another one; if many remain, one set with their common conditions."""
     if len(places) == 1:
         return places
-    kept: list[tuple[set[Expr], Conditions]] = []
+    kept: list[tuple[set[Hashable], Conditions]] = []
     for conds in sorted(places, key=len):
-        said = set(conds)
+        said = set(map(structure, conds))  # each ``i > 0`` in a lambda is a node of its own
         if not any(less <= said for less, _ in kept):
             kept.append((said, conds))
     if len(kept) > MOST_PLACES:
         common = set.intersection(*[said for said, _ in kept])
-        return [tuple(c for c in kept[0][1] if c in common)]
+        return [tuple(c for c in kept[0][1] if structure(c) in common)]
     return [conds for _, conds in kept]

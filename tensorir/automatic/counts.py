@@ -21,6 +21,7 @@ from tensorir.ir.build import as_int, binary
 from tensorir.ir.dims import most
 from tensorir.ir.dtypes import DTYPES, is_float
 from tensorir.ir.node import Node
+from tensorir.ir.shared import children_first
 from tensorir.ir.tree import (
     Binary,
     Buffer,
@@ -277,6 +278,7 @@ class Counted:
     ) -> None:  # fmt: skip
         self.stage, self.target, self.machine, self.near = stage, target, machine_of(target), near
         self.loops = index.above(stage)
+        self._walks = dict[frozenset[Var], tuple[list[Loop], float]]()
         drive = {v for bind in stage.binds for v in find(bind, Var)}
         self.lanes = next((x for x in self.loops if x.kind is Kind.VECTOR and x.var in drive), None)
         self.scalar = 0.0
@@ -318,6 +320,22 @@ class Counted:
         moving = [x for x in self.loops if any(uses(i, {x.var}) for i in places)]
         around = self.loops[: self.loops.index(moving[-1]) + 1] if moving else []
         return moving, math.prod(_extent(x) for x in around if x.kind is not Kind.UNROLL or x in moving)
+
+    @cached_property
+    def _axes(self) -> dict[Node, frozenset[Var]]:
+        """Axes of the stage that each part of its body depends on."""
+        own, found = {it.var for it in self.stage.iters}, dict[Node, frozenset[Var]]()
+        for n in children_first([self.stage.body], lambda n: n.children()):
+            below = (found[c] for c in n.children())
+            found[n] = frozenset({n}) if isinstance(n, Var) and n in own else frozenset().union(*below)
+        return found
+
+    def _moved_by(self, axes: frozenset[Var]) -> tuple[list[Loop], float]:
+        """``_moving`` of an expression in some axes of the stage."""
+        if axes not in self._walks:
+            pairs = zip(self.stage.iters, self.stage.binds, strict=True)
+            self._walks[axes] = self._moving([bind for it, bind in pairs if it.var in axes])
+        return self._walks[axes]
 
     @cached_property
     def cycles(self) -> float:
@@ -380,7 +398,7 @@ class Counted:
 
     def _of(self, n: Expr) -> float:
         """Cycles of one operation of the body, over all iterations."""
-        moving, times = self._moving([in_loops(n, self.stage)])
+        moving, times = self._moved_by(self._axes[n])
         if not moving:
             return 0.0
         each = self.vectors(max(8, DTYPES[n.dtype].bits), times, self.wide if self.lanes in moving else 1)
@@ -478,23 +496,34 @@ def _fuses(x: Expr, u: Update) -> bool:
     return u.combiner.name == "sum" and isinstance(x, Binary) and x.op == "*" and is_float(x.dtype)
 
 
-def arithmetic(body: Node, lane: Var | None, share: float = 1.0) -> Iterator[tuple[Expr, float]]:
-    """(operation, weight) of each operation on values in ``body``; index arithmetic is excluded, conditions on indices
-    included, except that lanes for which one differs take a choice.
+def arithmetic(body: Node, lane: Var | None) -> Iterator[tuple[Expr, float]]:
+    """(operation, weight) of each operation on values in ``body``, of shared ones once; index arithmetic is excluded,
+    conditions on indices included, except that lanes for which one differs take a choice.
 
     The weight is halved in each side of a Select whose condition is uniform across lanes: a branch evaluates one side.
     """
-    if isinstance(body, Load):
-        return
-    placed = isinstance(body, Select) and not has(body.cond, Load)
-    if isinstance(body, Binary | Unary | Call) or (isinstance(body, Select) and not (placed and _uniform(body, lane))):
-        yield body, share
-    inside = (body.value,) if isinstance(body, Store) else body.values if isinstance(body, Update) else body.children()
-    for child in inside:
-        if placed and isinstance(body, Select) and child is body.cond:
-            continue
-        alike = isinstance(body, Select) and child is not body.cond and _uniform(body, lane)
-        yield from arithmetic(child, lane, share / 2 if alike else share)
+    weights: dict[Node, float] = {body: 1.0}
+    for n in reversed(children_first([body], _evaluated)):
+        branches = isinstance(n, Select) and _uniform(n, lane)
+        if isinstance(n, Binary | Unary | Call) or (isinstance(n, Select) and not (branches and not has(n.cond, Load))):
+            yield n, weights[n]
+        for child in _evaluated(n):
+            own = weights[n] / 2 if branches and isinstance(n, Select) and child is not n.cond else weights[n]
+            weights[child] = min(1.0, weights.get(child, 0.0) + own)
+
+
+def _evaluated(n: Node) -> tuple[Node, ...]:
+    """What a node computes its value from: no indices, and no condition on indices alone."""
+    match n:
+        case Load():
+            return ()
+        case Store():
+            return (n.value,)
+        case Update():
+            return n.values
+        case Select() if not has(n.cond, Load):
+            return (n.a, n.b)
+    return n.children()
 
 
 def _uniform(choice: Select, lane: Var | None) -> bool:

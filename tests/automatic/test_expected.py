@@ -190,3 +190,18 @@ def test_notes_are_of_the_schedule_that_was_asked():
     e = s.expected
     s.share_out("c.i")
     assert e.notes[0] == "c: 1 block for 16 cores; s.share_out('c.i')" and s.expected.notes[0] != e.notes[0]
+
+
+def test_rounds_in_one_lambda_cost_what_they_compute():
+    a, b = tir.placeholder((1 << 16,), name="a"), tir.placeholder((1 << 16,), name="b")
+
+    def rounds(count):
+        def cell(i):
+            z = a[i]
+            for _ in range(count):
+                z = z * z + b[i]
+            return z
+
+        return tir.auto_schedule(tir.compute((1 << 16,), cell, name="y"), "c -units=2").expected.seconds
+
+    assert rounds(60) < 4 * rounds(20)  # not 2**40 times

@@ -208,3 +208,15 @@ class Unhelpful:
 def test_objects_whose_attributes_raise_are_named(read):
     with pytest.raises(tir.DeclarationError, match=r"\[argument.raised\].*Unhelpful.__getattr__"):
         read(tir.placeholder((4,), name="t"), Unhelpful())
+
+
+def test_equal_conditions_are_one():
+    a = tir.placeholder((16,), name="a")
+
+    def cell(i):
+        before, total = a[i - 1] * 3, a[i]
+        for k in range(12):  # more than are looked at, if each were one
+            total = total + tir.where(i > 0, before + k, 1)
+        return total
+
+    assert tir.Schedule(tir.compute((16,), cell, name="y"), "c").check()
