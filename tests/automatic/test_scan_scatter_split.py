@@ -199,7 +199,7 @@ def test_terms_of_few_cells_are_shared_out(shape, kept, op):
     assert tir.auto_schedule(few((3, 1 << 13), (0,), op), GPU).check("emulate")
 
 
-@pytest.mark.parametrize(("m", "n", "k"), [(7, 2, 1 << 18), (2, 3, 400_009)])
+@pytest.mark.parametrize(("m", "n", "k"), [(7, 2, 1 << 19), (2, 3, 800_011)])
 def test_products_of_few_cells_read_memory_once(m, n, k):
     a, b, r = tir.placeholder((m, k), name="a"), tir.placeholder((n, k), name="b"), tir.reduce_axis(k, name="k")
     y = tir.compute((m, n), lambda i, j: tir.sum(a[i, r] * b[j, r], axis=r), name="y")

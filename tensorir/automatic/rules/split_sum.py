@@ -24,9 +24,9 @@ CELLS = {"cpu": 8, "gpu": 256}
 """Maximum number of cells: more of them occupy all cores or multiprocessors anyway."""
 TERMS = {"cpu": 1 << 13, "gpu": 1 << 12}
 """Least terms of a cell."""
-DOTS = 64
+MOST_DOTS = 64
 """Maximum cells of a product that read a part of its operands one after another, from the L2 cache."""
-APART = 4
+LARGEST_STRIDE = 4
 """Elements between terms that share a cache line, or vectors of it."""
 LONG_SUM = 1 << 8
 """Least terms for one block, rather than one thread, per cell on a GPU."""
@@ -71,15 +71,15 @@ def dots(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
         return
     multiplied = anchor.cells * anchor.size(anchor.reduced) / vector_lanes(target, 32)
     if levels.machine.moved_s(moved) > levels.seconds(multiplied, 0, levels.machine.cores):
-        parts = _split(graph, anchor, target, again=True, cells=DOTS)
+        parts = _split(graph, anchor, target, again=True, cells=MOST_DOTS)
         yield from (p for p in parts if _next_to_each_other(anchor))
 
 
 def _next_to_each_other(nest: Nest) -> bool:
-    """True if terms that follow each other are at most ``APART`` elements apart in memory."""
+    """True if terms that follow each other are at most ``LARGEST_STRIDE`` elements apart in memory."""
     var = nest.reduced[-1].var
     places = ((x.buffer.shape, d) for x in nest.loads for d in dims_along(x, var))
-    return all(math.prod(most(n) for n in shape[d + 1 :]) <= APART for shape, d in places)
+    return all(math.prod(most(n) for n in shape[d + 1 :]) <= LARGEST_STRIDE for shape, d in places)
 
 
 def _pays(graph: Graph, anchor: Nest, target: Target) -> bool:
