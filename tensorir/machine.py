@@ -117,8 +117,8 @@ CPU = Machine(
     levels=((2e5, 65e9), (6.5e6, 25e9), (math.inf, 12e9)), memory_s=2e11,
     caches=(CoreCache(32 << 10, 8, 0.0), CoreCache(1 << 20, 8, 6.0)), miss=70.0, walk=4.0, apart=1.0,
 )  # fmt: skip
-"""A server CPU with 64-byte vectors, the one kind of core that was measured, under OpenCL; times fitted to
-benchmarks/automatic/fusions.py on two of its cores.
+"""A server CPU with 64-byte vectors under OpenCL. Times fitted to benchmarks/automatic/fusions.py on two of its cores;
+those of calls, of the L3 cache and of memory to benchmarks/cliffs.py on two cores of another, with 32-byte vectors.
 """
 CPU_OF_C = replace(CPU, call_s=2.4e-6, launch_s=0.6e-6, least_s=0.6e-6)
 """The same with kernels of C text, which are functions of one library."""
