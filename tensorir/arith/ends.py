@@ -7,7 +7,7 @@ ends become extents (``lower/end_loops.py``); loaded ends are read once by the e
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from tensorir.arith.access import even
@@ -41,19 +41,19 @@ def constant_end(cond: Expr, var: Var, arith: Arith) -> int | None:
     return -form.constant // form.terms[var] + 1
 
 
-def dim_end(cond: Expr, var: Var, arith: Arith) -> End | None:
-    """The end of ``var``, an expression of dims, that ``cond`` implies if it has the form ``step * var + others - dims
-    < 0``, with others at their least; None for other conditions.
+def dim_end(cond: Expr, var: Var, arith: Arith, around: Collection[Var] = ()) -> End | None:
+    """The end of ``var``, an expression of dims and of variables ``around`` its loop, that ``cond`` implies if it has
+    the form ``step * var + others - dims < 0``, with others at their least; None for other conditions.
     """
     form = arith.at_most_zero(cond)
     step = 0 if form is None else form.terms.get(var, 0)
     if form is None or step <= 0:
         return None
     rest = form.without(var)
-    fixed = {t: k for t, k in rest.terms.items() if dims_in(t) and all(v.bounds for v in find(t, Var))}
+    fixed = {t: k for t, k in rest.terms.items() if all(v.bounds or v in around for v in find(t, Var))}
     moving = Linear({t: k for t, k in rest.terms.items() if t not in fixed}, 0)
     low = arith.range_of(moving)[0]
-    if not fixed or math.isinf(low):
+    if not any(map(dims_in, fixed)) or math.isinf(low):
         return None
     room = Linear({t: -k for t, k in fixed.items()}, step - rest.constant - int(low))
     at = room.expr() if step == 1 else arith.linear(binary("//", binary("max", room.expr(), 0), step)).expr()

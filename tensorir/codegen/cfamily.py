@@ -61,7 +61,7 @@ from tensorir.ir.tree import (
     WaitGroup,
 )  # fmt: skip
 from tensorir.ir.visit import find, has, uses, writes
-from tensorir.lower.end_loops import ended_by_data
+from tensorir.lower.end_loops import ended_by_data, ended_by_place
 from tensorir.lower.form import kernel_arith, loop_ranges
 from tensorir.lower.kernel import Kernel, Module, bytes_of
 from tensorir.lower.moves import carriers, moves
@@ -452,8 +452,12 @@ class _KernelText:
 
     def loop(self, s: Loop, depth: int) -> list[str]:
         """Lines of a for loop, its pragma included, indented ``depth`` times."""
-        if s.kind is Kind.SERIAL and (cut := ended_by_data(s, self.expr.arith)) is not None:
-            return self.stmt(cut, depth)
+        if s.kind is Kind.SERIAL:
+            cut = ended_by_data(s, self.expr.arith)
+            if cut is None and self.expr.target.kind == "cpu":
+                cut = ended_by_place(s, self.expr.arith)
+            if cut is not None:
+                return self.stmt(cut, depth)
         pad, v = INDENT * depth, self.names.variable(s.var)
         if self.d.has_vectors and self.expr.target.kind == "cpu" and (found := across(s, self.expr.arith, self._most)):
             return self._transposed(found, depth)

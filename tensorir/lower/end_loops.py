@@ -5,7 +5,8 @@
 
 In scheduling and earlier passes, a loop over a dim has the dim's largest extent, and guards. A condition implied by the
 new extent is removed; others stay, so a missed shortening costs time but no correctness. Passes that need a stage's
-ends earlier call ``stage_end`` and ``early_end``. Data-dependent ends are applied while printing (``ended_by_data``).
+ends earlier call ``stage_end`` and ``early_end``. Ends that depend on data, or on enclosing loops of a CPU, are applied
+while printing (``ended_by_data``, ``ended_by_place``).
 """
 
 from __future__ import annotations
@@ -46,6 +47,8 @@ from tensorir.ir.visit import Rewriter, find, uses, writes
 from tensorir.lower.form import bound_loops, each_nest, kernel_arith, lowering, rewrap
 from tensorir.target import Target
 
+LEAST_ENDED = 16
+"""Iterations of a loop for which each execution pays to compute an end."""
 HARMLESS = (Barrier, CommitGroup, Fence, Prefetch, WaitGroup)
 """Statements that iterations may leave out, the same ones for all threads, if these do nothing else."""
 
@@ -131,10 +134,15 @@ def _shorter(x: Loop, end: Expr, arith: Arith) -> Expr:
 
 @dataclass(frozen=True)
 class _Finder:
-    """Finds loop ends. own: buffers private to an iteration; None: all but those in global memory"""
+    """Finds loop ends.
+
+    own:    buffers private to an iteration; None: all but those in global memory
+    around: variables of enclosing loops that ends may depend on
+    """
 
     arith: Arith
     own: set[Buffer] | None
+    around: frozenset[Var] = frozenset()
 
     def end(self, s: Stmt, var: Var) -> End | None:
         """Expression of dims at which the iterations of ``var`` that have an effect in ``s`` end; None if no condition
@@ -142,7 +150,7 @@ class _Finder:
         """
         if isinstance(s, If):
             for c in conjuncts(s.cond):
-                if (found := dim_end(c, var, self.arith)) is not None:
+                if (found := dim_end(c, var, self.arith, self.around)) is not None:
                     return found
             return self.end(s.then, var)
         if isinstance(s, Loop | Alloc | Let):
@@ -214,7 +222,25 @@ def early_end(x: Loop, arith: Arith) -> Expr | None:
     return end.at
 
 
-# --- loops that data end, as text prints them
+# --- loops that end as text prints them, at what is known when they begin
+
+
+def ended_by_place(s: Loop, arith: Arith) -> Stmt | None:
+    """``for i in 4096: if (65536*b + 16*i < n)`` as a loop up to the smaller of 4096 and what block ``b`` has of n;
+    None for shorter loops, and without such a condition.
+    """
+    if not isinstance(s.extent, Const) or as_int(s.extent) < LEAST_ENDED:
+        return None
+    conds = [c for x in find(s.body, If) for c in conjuncts(x.cond) if dims_in(c) and uses(c, {s.var})]
+    inside = {s.var, *(x.var for x in find(s.body, Loop)), *(x.var for x in find(s.body, Let))}
+    around = frozenset({v for c in conds for v in find(c, Var) if v.bounds is None} - inside)
+    own = {a.buffer for a in find(s.body, Alloc)}
+    found = _Finder(arith, own, around).end(s.body, s.var) if around else None
+    if found is None:
+        return None
+    end = Var(f"{s.var.name}_end", "index")
+    body = _Without(found.exact)(s.body)
+    return Let(end, binary("min", found.at, s.extent), s.replace(extent=end, body=body))
 
 
 def ended_by_data(s: Loop, arith: Arith) -> Stmt | None:

@@ -322,3 +322,16 @@ def test_traces_replay_for_another_language():
     verdict = tir.replay(C, s.trace.to_json(), target="cuda -arch=sm_80").check("emulate")
     assert verdict, str(verdict)
     assert tir.replay(C, s.trace.to_json(), target="c").source()
+
+
+@pytest.mark.parametrize("target", ["c", "opencl"])
+def test_loops_in_a_block_end_where_the_dim_does(target):
+    n = tir.dim("n", low=1, high=1 << 20)
+    x = tir.placeholder((n,), name="x")
+    s = tir.auto_schedule(tir.compute((n,), lambda i: x[i] * 2 + 1, name="y"), f"{target} -units=2")
+    loops = [line for line in s.source().splitlines() if "for (" in line]
+    assert "i_0_1 < i_0_1_end;" in loops[0]
+    f = s.build(f"{target}:0" if target == "c" else "opencl")
+    for count in (1, 7, 16, 33, 65535, 65537, 1 << 20):
+        a = np.arange(count, dtype="float32")
+        np.testing.assert_array_equal(f(a), a * 2 + 1)
