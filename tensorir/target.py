@@ -43,7 +43,9 @@ class Target(Shown):
     precise_math:       True to call the compiler's library for exp, log, sin … of float32: not our own text on a CPU,
                         not fast functions on a GPU
     units:              multiprocessors or cores; 0 if unknown (no device was opened)
-    name:               label for people; not compared and not part of ``text``
+    here:               True if its limits are those of a device of this computer (a plain name, an opened device);
+                        not compared and not part of ``text``, like
+    name:               label for people
 
     Raises DeclarationError ``argument.type`` or ``argument.value`` for a field of another type or a negative number.
     """
@@ -66,6 +68,7 @@ class Target(Shown):
     int64: bool = True
     precise_math: bool = False
     units: int = 0
+    here: bool = field(default=False, compare=False)
     name: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
@@ -162,7 +165,9 @@ class Target(Shown):
 
 
 _KINDS = {"opencl": ("cpu", "gpu"), "c": ("cpu",)}
-_SETTABLE = tuple(f.name for f in fields(Target) if f.name not in ("language", "kind", "arch", "device", "name"))
+_SETTABLE = tuple(
+    f.name for f in fields(Target) if f.name not in ("language", "kind", "arch", "device", "here", "name")
+)
 
 
 def preset(language: str, kind: str, arch: str = "") -> Target:

@@ -9,6 +9,7 @@ from typing import Any, Protocol, Self
 
 from tensorir.api.build import Executable
 from tensorir.api.exportable import Exportable, parts_of, parts_of_batches
+from tensorir.api.this_machine import machine_here
 from tensorir.api.unproven import LIMIT_S, needs_proof, prove
 from tensorir.api.unproven import run_guarded as run_elsewhere
 from tensorir.automatic.expected import Expected, expected_of
@@ -84,7 +85,7 @@ class Schedule(Exportable, BaseSchedule):
         """
         known: tuple[Program, Expected] | None = self.__dict__.get("_expected")
         if known is None or known[0] is not self.program:
-            self._expected = known = self.program, expected_of(self)
+            self._expected = known = self.program, expected_of(self, machine_here(self.target))
         return known[1]
 
     def _noted(self) -> str:

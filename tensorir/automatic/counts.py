@@ -116,7 +116,8 @@ def counts_of(program: Program, target: Target) -> Counts:
 
     Symbolic extents count as their maximum.
     """
-    return counted(kernels_of(program, target), machine_of(target))
+    machine = machine_of(target)
+    return counted(kernels_of(program, target, machine), machine)
 
 
 def counted(kernels: Sequence[KernelCounts], machine: Machine) -> Counts:
@@ -129,7 +130,9 @@ def counted(kernels: Sequence[KernelCounts], machine: Machine) -> Counts:
     )
 
 
-def kernels_of(program: Program, target: Target, scalar: Mapping[str, float] | None = None) -> list[KernelCounts]:
+def kernels_of(
+    program: Program, target: Target, machine: Machine, scalar: Mapping[str, float] | None = None
+) -> list[KernelCounts]:
     """Counts of each kernel of a scheduled program, in launch order.
 
     scalar: fraction of the iterations of each vector loop, by its name, that lowering runs one by one; 0 for others.
@@ -137,14 +140,16 @@ def kernels_of(program: Program, target: Target, scalar: Mapping[str, float] | N
     """
     scoped = resolve_scopes(program, target)
     touched = {b for s in find(scoped.body, Stage) for b in _arrays(s)}
-    rate, index = machine_of(target).rate(sum(map(bytes_of, touched))), Index(scoped)
-    return [_kernel(index, root, target, rate, scalar) for root in statements(scoped.body)]
+    rate, index = machine.rate(sum(map(bytes_of, touched))), Index(scoped)
+    return [_kernel(index, root, target, machine, rate, scalar) for root in statements(scoped.body)]
 
 
-def _kernel(index: Index, root: Stmt, target: Target, rate: float, scalar: Mapping[str, float] | None) -> KernelCounts:
+def _kernel(
+    index: Index, root: Stmt, target: Target, machine: Machine, rate: float, scalar: Mapping[str, float] | None
+) -> KernelCounts:
     stages = find(root, Stage)
     near = _near(index, stages)
-    each = sorted((Counted(index, s, target, near, scalar) for s in stages), key=lambda c: -c.cycles)
+    each = sorted((Counted(index, s, target, machine, near, scalar) for s in stages), key=lambda c: -c.cycles)
     nbytes, moved = dict[Buffer, float](), dict[Buffer, float]()
     for c in each:
         for b, read, more in c.touched():
@@ -273,10 +278,10 @@ class Counted:
     """
 
     def __init__(
-        self, index: Index, stage: Stage, target: Target, near: Mapping[Buffer, Near],
+        self, index: Index, stage: Stage, target: Target, machine: Machine, near: Mapping[Buffer, Near],
         scalar: Mapping[str, float] | None = None,
     ) -> None:  # fmt: skip
-        self.stage, self.target, self.machine, self.near = stage, target, machine_of(target), near
+        self.stage, self.target, self.machine, self.near = stage, target, machine, near
         self.loops = index.above(stage)
         self._walks = dict[frozenset[Var], tuple[list[Loop], float]]()
         drive = {v for bind in stage.binds for v in find(bind, Var)}

@@ -51,9 +51,9 @@ class Expected(Shown):
         return "\n".join((self.brief, *(f"  {note}" for note in self.notes)))
 
 
-def expected_of(s: BaseSchedule) -> Expected:
-    """The modelled time of a schedule. Raises LoweringError and CompileError if it cannot be lowered."""
-    m = Modelled.of(s.fork())  # whose notes are asked for later
+def expected_of(s: BaseSchedule, machine: Machine) -> Expected:
+    """The modelled time of a schedule on a machine. Raises LoweringError and CompileError if it cannot be lowered."""
+    m = Modelled.of(s.fork(), machine)  # whose notes are asked for later
     slowest = max(m.kernels, key=lambda k: k.worked(m.machine))
     launch = not slowest.cycles or 2 * (m.counts.launch_s + m.machine.call_s) > m.counts.seconds
     limit = "launch" if launch else _limit(slowest, m.machine)

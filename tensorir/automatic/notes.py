@@ -54,11 +54,14 @@ class Modelled:
     machine: Machine
 
     @classmethod
-    def of(cls, s: BaseSchedule) -> Modelled:
-        """The model of a schedule. Raises LoweringError and CompileError if it cannot be lowered."""
+    def of(cls, s: BaseSchedule, machine: Machine | None = None) -> Modelled:
+        """The model of a schedule on a machine, that of its target unless given. Raises LoweringError and CompileError
+        if it cannot be lowered.
+        """
+        machine = machine or machine_of(s.target)
         scalar = _one_by_one(s)
-        kernels = kernels_of(s.program, s.target, {name: x.share for name, x in scalar.items()})
-        return cls(s, scalar, [k for k in kernels if not all(c.once for c in k.stages)], machine_of(s.target))
+        kernels = kernels_of(s.program, s.target, machine, {name: x.share for name, x in scalar.items()})
+        return cls(s, scalar, [k for k in kernels if not all(c.once for c in k.stages)], machine)
 
     @functools.cached_property
     def counts(self) -> Counts:
@@ -144,7 +147,7 @@ def _step(m: Modelled, n: _Note) -> str:
         try:
             other = m.s.fork()
             change.make(other)
-            saved = m.counts.seconds - Modelled.of(other).counts.seconds
+            saved = m.counts.seconds - Modelled.of(other, m.machine).counts.seconds
         except TensorIRError:
             continue
         if saved >= SAVED_SHARE * n.lost_s:

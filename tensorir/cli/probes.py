@@ -8,6 +8,7 @@ from importlib.metadata import version
 from typing import Any
 
 from tensorir.api.measurer import Measurer
+from tensorir.api.this_machine import probed
 from tensorir.api.workload import Origin, Workload
 from tensorir.cli.finding import Finding
 from tensorir.codegen.dialect import CUDA_PROBE
@@ -43,15 +44,19 @@ def find_devices() -> list[Finding]:
 def find_machine() -> list[Finding]:
     """The processor that plain targets mean, with where each number comes from."""
     target = target_here("c")
-    machine = machine_of(target)
+    machine, probe = machine_of(target), probed(target.language)
     here = (
         f"{machine.cores} cores (affinity and quota), {target.registers} vectors of {target.vector_bytes} bytes (flags)"
     )
     sizes, modelled = caches_here(), tuple(c.nbytes for c in machine.caches)
     found = f"{_kib(sizes)} (system), modelled as " if sizes else ""
     known = f"caches of {found}{_kib(modelled)}"
-    table = f"{machine.clock / 1e9:.3g} GHz, rates and launch times (a table, of a server)"
-    return [Finding("machine", True, f"{here}, {known}, {table}")]
+    rates = (
+        f"{', '.join(f'{r / 1e9:.3g}' for _, r in (probe.applied(machine) if probe else machine).levels)} GB/s a core"
+    )
+    whence = f"probed in {probe.seconds:.1f} s, for seconds stated" if probe else "a table: no probe"
+    table = f"{machine.clock / 1e9:.3g} GHz and launch times (a table, of a server)"
+    return [Finding("machine", True, f"{here}, {known}, {rates} ({whence}), {table}")]
 
 
 def _kib(sizes: Sequence[int]) -> str:

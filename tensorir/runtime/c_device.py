@@ -133,7 +133,7 @@ class CDevice(Device):
             "compiler": f"{info.driver}, {' '.join(OPTIONS)}",
         }
         base = as_here(preset("c", "cpu"))
-        self.target = replace(base, device=info.name, units=cores(), name=f"{info.label} ({info.driver})")
+        self.target = replace(base, device=info.name, units=cores(), here=True, name=f"{info.label} ({info.driver})")
         runtime = _library(self, PROLOGUE + pool_text() + _LAUNCHER, "pool", cache=True)[0]
         self._launch = runtime.tir_enqueue
         self._launch.argtypes, self._launch.restype = [ctypes.c_void_p], ctypes.c_int

@@ -47,7 +47,7 @@ def target_here(given: str | Target) -> Target:
     """
     plain = isinstance(given, str) and set(given.split()) <= {"c", "opencl", "-kind=cpu"}
     target = Target.parse(given)
-    return replace(as_here(target), units=cores()) if plain else target
+    return replace(as_here(target), units=cores(), here=True) if plain else target
 
 
 def cores() -> int:

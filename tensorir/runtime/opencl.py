@@ -328,6 +328,7 @@ def _target(info: DeviceInfo, handle: Any) -> Target:
         fp16="cl_khr_fp16" in extensions,
         fp64="cl_khr_fp64" in extensions,
         units=int(handle.max_compute_units),
+        here=True,
         name=f"{info.label} ({info.platform})",
     )
 

@@ -1,0 +1,163 @@
+"""``machine_here``: the machine of a CPU device of this computer, by what the system says and a probe."""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+import statistics
+import time
+from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
+
+from tensorir._package import PACKAGE_VERSION
+from tensorir.automatic.counts import kernels_of
+from tensorir.automatic.facts import vector_lanes
+from tensorir.codec import CodecError, decode, encode, travels
+from tensorir.codegen.cfamily import emit
+from tensorir.errors import TensorIRError
+from tensorir.expr.compute import compute, dim, placeholder
+from tensorir.lower.lowered import lowered
+from tensorir.machine import Machine, machine_of
+from tensorir.runtime.arguments import aligned_empty
+from tensorir.runtime.base import Device
+from tensorir.runtime.cache import cache_key, default_cache
+from tensorir.runtime.device import open_device
+from tensorir.runtime.host import caches_here
+from tensorir.runtime.launch import CompiledProgram
+from tensorir.runtime.machine import Section
+from tensorir.schedule.schedule import BaseSchedule
+from tensorir.target import Target
+
+PROBE_S = 2.0
+"""Seconds after which a probe gives up: a table is used then."""
+PART_S = 0.02
+"""Seconds in which each size of each kernel is timed."""
+PLAUSIBLE = 8.0
+"""Largest factor between what is probed and the table: an emulator's or a halted machine's is not believed."""
+CORE_BYTES = (1 << 19, 1 << 22, 1 << 25)
+"""Bytes of the arrays of each core: in its own caches, in what is shared, in memory."""
+MOST_BYTES = 1 << 28
+"""Bytes of the arrays of all cores."""
+ELEMENT_BYTES, BLOCK = 8, 8192
+"""Bytes that are read and written for an element, and elements of a block."""
+
+
+@travels
+@dataclass(frozen=True)
+class Probe:
+    """What a kernel took on a device of this computer.
+
+    rates: bytes per second of one core while all of them move arrays of ``CORE_BYTES``
+    seconds: that the probe took, compilers included
+    """
+
+    rates: tuple[float, ...]
+    seconds: float
+
+    def applied(self, m: Machine) -> Machine:
+        """The machine of a table with these figures, and the sizes of caches that the system names."""
+        ends = [round(math.sqrt(a * b)) for a, b in pairwise(CORE_BYTES)]
+        sizes = caches_here()
+        caches = m.caches
+        if len(sizes) == len(caches):
+            caches = tuple(replace(c, nbytes=n) for c, n in zip(caches, sizes, strict=True))
+        levels = tuple(zip([*ends, math.inf], self.rates, strict=True))
+        return replace(m, levels=levels, memory_s=self.rates[-1] * m.cores, caches=caches)
+
+    def believed(self, m: Machine) -> bool:
+        """True if each figure is within a factor ``PLAUSIBLE`` of the table's."""
+        found = [rate / m.rate(n * m.cores) for rate, n in zip(self.rates, CORE_BYTES, strict=True)]
+        return all(1 / PLAUSIBLE <= x <= PLAUSIBLE for x in found)
+
+
+def machine_here(target: Target) -> Machine:
+    """The machine that modelled seconds are of: for a CPU target made here its device's, probed once and kept in the
+    cache of compiled programs; that of the table (``machine_of``) for other targets and where no device can be probed.
+
+    Rules read the table, so that a target is scheduled alike on every computer.
+    """
+    table = machine_of(target)
+    probe = probed(target.device or target.language) if target.here and target.kind == "cpu" else None
+    return table if probe is None else probe.applied(table)
+
+
+@functools.cache
+def probed(name: str) -> Probe | None:
+    """The probe of a CPU device, from the cache or made now; None if it fails or is not believed."""
+    try:
+        device = open_device(name)
+        table = machine_of(device.target)
+        key = cache_key(
+            kind="machine", of=PACKAGE_VERSION, device=device.identity, target=device.target.text,
+            sizes=(CORE_BYTES, BLOCK), table=asdict(table),
+        )  # fmt: skip
+        found = _kept(key)
+        if found is None:
+            with Section() as section:
+                found = _measured(device, table)
+            if found is not None and not section.load.disturbed:
+                default_cache().put(key, json.dumps(encode(found)).encode())
+    except (TensorIRError, OSError, MemoryError):
+        return None
+    return found if found is not None and found.believed(table) else None
+
+
+def _kept(key: str) -> Probe | None:
+    """The probe in the cache; None without one, and for one that is broken."""
+    try:
+        return decode(Probe, json.loads(default_cache().get(key) or b"null"))
+    except (CodecError, ValueError):
+        return None
+
+
+class _Stream:
+    """``y[i] = x[i] * 0.5 + 1`` over ``n`` elements, built for a device and launched with several n.
+
+    moved: bytes of memory traffic per element, as the model counts them
+    """
+
+    def __init__(self, device: Device) -> None:
+        self.most = min(MOST_BYTES, CORE_BYTES[-1] * max(1, device.target.units)) // ELEMENT_BYTES
+        n = dim("n", low=1, high=self.most)
+        x = placeholder((n,), name="x")
+        s = BaseSchedule([compute((n,), lambda i: x[i] * 0.5 + 1.0, name="y")], device.target)
+        lanes = vector_lanes(device.target, 32)
+        block, lane = s.split("y.i", [None, lanes])
+        s.share_out(block, each=BLOCK // lanes)
+        s.vectorize(lane)
+        (counts,) = kernels_of(s.program, device.target, machine_of(device.target))
+        self.moved = counts.moved / self.most
+        self.kernel = CompiledProgram(emit(lowered(s), device.target, [], ()), device)
+        self.arrays = [aligned_empty((self.most,), "float32") for _ in "xy"]
+        self.arrays[0][:] = 0.5
+
+    def seconds(self, n: int) -> float:
+        """The median seconds of a launch over ``n`` elements."""
+        call = self.kernel.bind(*(a[:n] for a in self.arrays[:1]), out=self.arrays[1][:n])
+        call()
+        call.finish()
+        found, times, end = list[float](), 1, time.perf_counter() + PART_S
+        while (began := time.perf_counter()) < end:
+            for _ in range(times):
+                call()
+            call.finish()
+            found.append((time.perf_counter() - began) / times)
+            times = max(1, int(PART_S / 8 / found[-1]))
+        return statistics.median(found)
+
+
+def _measured(device: Device, table: Machine) -> Probe | None:
+    """A probe now; None if it takes longer than ``PROBE_S``."""
+    began, stream = time.perf_counter(), _Stream(device)
+    empty = stream.seconds(1)
+    rates = list[float]()
+    for nbytes in CORE_BYTES:
+        n = min(stream.most, nbytes * table.cores // ELEMENT_BYTES)
+        less = n // 2 if nbytes == CORE_BYTES[0] else 0  # so that launches, as long as that, cancel
+        taken = stream.seconds(n) - (stream.seconds(less) if less else empty)
+        rates.append((n - less) * stream.moved / table.cores / max(taken, 1e-9))
+        if time.perf_counter() - began > PROBE_S:
+            return None
+    near = tuple(max(rates[n:]) for n in range(len(rates)))  # a larger array is no faster
+    return Probe(near, time.perf_counter() - began)
