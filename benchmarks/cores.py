@@ -145,9 +145,8 @@ def main() -> int:
             told = "  ".join(f"{what} {row[what]}" for what in ("short", "slower", "faster") if row[what])
             speed = " ".join(f"{row['seconds'][0] / s:6.1f}" for s in row["seconds"])
             print(f"{key:34} {row['seconds'][0] * 1e6:10.1f} us {speed}  off {row['off']:.2f}  {told}", flush=True)
-    some = found.values()
-    print(f"{len(some)} rows; short {sum(bool(r['short']) for r in some)}, slower {sum(bool(r['slower']) for r in some)}, "
-          f"faster {sum(bool(r['faster']) for r in some)}, worst off {max(r['off'] for r in some):.2f}")  # fmt: skip
+    counts = ", ".join(f"{what} {sum(bool(r[what]) for r in found.values())}" for what in ("short", "slower", "faster"))
+    print(f"{len(found)} rows; {counts}, worst off {max(r['off'] for r in found.values()):.2f}")
     return 0
 
 

@@ -7,7 +7,7 @@ import json
 import math
 import statistics
 import time
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from tensorir._package import PACKAGE_VERSION
@@ -90,7 +90,7 @@ def probed(name: str) -> Probe | None:
         table = machine_of(device.target)
         key = cache_key(
             kind="machine", of=PACKAGE_VERSION, device=device.identity, target=device.target.text,
-            sizes=(CORE_BYTES, BLOCK), table=asdict(table),
+            sizes=(CORE_BYTES, BLOCK), table=repr(table),
         )  # fmt: skip
         found = _kept(key)
         if found is None:
