@@ -39,7 +39,7 @@ from tensorir.ir.tree import (
     Store,
     Var,
 )  # fmt: skip
-from tensorir.ir.visit import Rewriter, find, has, sequence, substitute, uses, walk
+from tensorir.ir.visit import Rewriter, find, has, replace, sequence, substitute, uses, walk
 from tensorir.lower.boxes import LOCAL
 from tensorir.lower.form import bound_loops, each_nest, extent_of, kernel_arith, lowering, rewrap, thread_count
 from tensorir.lower.partition_loops import Twin
@@ -75,8 +75,8 @@ class _Version(Rewriter):
 
     def on_Loop(self, n: Loop) -> Stmt:
         self.arith.ranges[n.var] = extent_of(n)
-        if n.kind is Kind.UNROLL and isinstance(n.body, Store):
-            return _unswitched(n, n.body) or n
+        if n.kind is Kind.UNROLL and (store := _alone(n)) is not None:
+            return _unswitched(n, store) or (n if n.body is store else self.children(n))
         if n.kind is not Kind.SERIAL or find(n.body, Loop, lambda x: x.kind is not Kind.UNROLL):
             return self.children(n)
         known = isinstance(n.extent, Const) and as_int(n.extent) >= LEAST_ITERATIONS
@@ -120,11 +120,20 @@ def _tests(n: Loop, asked: list[Select]) -> list[Expr] | None:
     return found
 
 
+def _alone(n: Loop) -> Store | None:
+    """The store that is all that unrolled loops, one directly in another, do; None if there is more."""
+    body: Stmt = n
+    while isinstance(body, Loop) and body.kind is Kind.UNROLL:
+        body = body.body
+    return body if isinstance(body, Store) else None
+
+
 def _unswitched(loop: Loop, store: Store) -> Stmt | None:
     """Loop unswitching: ``for i: a[i] = where(c, x, y) + a[i]`` -> ``if c: for i: …`` and ``if not c: for i: …``; None
-    without such a condition. A side that adds the identity of its combiner is left out.
+    without a condition that is the same for all iterations of ``loop`` and of those in it. A side that adds the
+    identity of its combiner is left out.
     """
-    inner = {loop.var}
+    inner = {x.var for x in find(loop, Loop)}
     choices = find(store.value, Select, lambda x: uses(x, inner))  # others are made once, without a branch
     known = [x.cond for x in choices if _scalar(x) and not has(x.cond, Load, Call)]
     cond = next((c for c in known if not uses(c, inner)), None)
@@ -133,7 +142,7 @@ def _unswitched(loop: Loop, store: Store) -> Stmt | None:
         return None
     alike = find(store.value, Select, lambda x: structure(x.cond) == structure(cond))
     sides = [(c, _Chosen(alike, side)(store)) for c, side in ((cond, True), (other, False))]
-    return sequence([If(c, loop.replace(body=s)) for c, s in sides if not _adds_nothing(s)])
+    return sequence([If(c, replace(loop, {store: s})) for c, s in sides if not _adds_nothing(s)])
 
 
 def _adds_nothing(store: Store) -> bool:
