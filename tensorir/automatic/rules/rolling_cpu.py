@@ -47,7 +47,7 @@ class TiledRollingPart(RollingPart):
         counts += [(self.sums, rows + 1), (self.anchor, rows + 1)]
         counts += [(n, rows + 1) for n in (self.weights, *self.scores)]
         plain = all(len(n.spatial) == count for n, count in counts) and len(self.sums.reduced) == 1
-        return plain and self.anchor.constant and self.count >= 8
+        return plain and self.count >= 8
 
     # -- the space
 

@@ -9,14 +9,16 @@ from typing import Self
 
 from tensorir.arith.affine import Arith, Interval, Linear, same, structure
 from tensorir.arith.box import Side, side_of, union
-from tensorir.arith.conditions import conjuncts, contrary
+from tensorir.arith.conditions import conjunction, conjuncts, contrary
 from tensorir.errors import Problem, ScheduleError
 from tensorir.ir.build import as_int, binary, call, cast, const, select, unary
+from tensorir.ir.dims import dims_in
 from tensorir.ir.dtypes import DTYPES, is_float
 from tensorir.ir.marks import Pipelined, Skipped
 from tensorir.ir.shared import once
 from tensorir.ir.text import show
 from tensorir.ir.tree import (
+    Axis,
     Binary,
     Buffer,
     Call,
@@ -206,15 +208,20 @@ class _Tile:
                           "be one that is skipped", self.loop,
                           f"s.decompose_reduction({stage.name!r}, {self.loop.var.name!r}) first")  # fmt: skip
         mask: Expr = const(False, "bool")
+        past = (it for it in stage.iters if it.axis is not Axis.SPATIAL and dims_in(it.extent))
+        ends = [binary("<", it.var, it.extent) for it in past]  # where one fails, there is no term
         for v, i in zip(update.values, update.combiner.identity, strict=True):
             known = self.masked.known(self._forward(v))
             if i.value not in known:
+                if ends:
+                    mask = const(True, "bool")
+                    continue
                 if own:
                     self.values.update(dict.fromkeys(own))
                     return
                 raise self._no_identity(stage, v, i, update.combiner.name, known)
             mask = binary("or", mask, known[i.value])
-        self.masks.append((stage, mask))
+        self.masks.append((stage, conjunction([*ends, mask])))
         if len(update.buffers) == 1 and not own:
             self.extremes[update.buffers[0]] = update.combiner.identity[0]
 
