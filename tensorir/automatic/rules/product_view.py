@@ -14,7 +14,7 @@ from tensorir.automatic.rules.register_image import Image
 from tensorir.engines.problems import Gemm, accumulator
 from tensorir.engines.product import SHORT_RUN, Product
 from tensorir.ir.build import binary
-from tensorir.ir.dims import most
+from tensorir.ir.dims import dims_in, most
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.text import show
 from tensorir.ir.tree import Axis, Binary, Const, Expr, Iter, Load, Update, Var
@@ -175,18 +175,18 @@ def _windows(total: Nest, load: Load, rows: Sequence[Iter]) -> bool:
 
 def _parts(total: Nest) -> Iterator[tuple[Load, Load, list[Iter], list[Iter]]]:
     """(a, b, rows, columns) of each way to see a sum as a product; columns are trailing axes of the result that only
-    ``b`` has.
+    ``b`` has. Rows alone may be counted by dims: ``b`` is packed in whole panels.
     """
     updates = find(total.stage.body, Update)
     loads = {structure(x): x for x in total.loads if x.buffer not in total.writes}
-    if not total.constant or len(updates) != 1 or len(total.writes) != 1 or len(loads) != 2:
+    if len(updates) != 1 or len(total.writes) != 1 or len(loads) != 2:
         return
     first, second = loads.values()
     if any(it.axis not in (Axis.SPATIAL, Axis.REDUCE) for it in total.stage.iters) or not total.reduced:
         return
     for a, b in ((first, second), (second, first)):
         rows, columns = _sides(total, a, b)
-        if rows and columns:
+        if rows and columns and all(it in rows for it in total.stage.iters if dims_in(it.extent)):
             yield a, b, rows, columns
 
 

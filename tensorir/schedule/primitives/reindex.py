@@ -13,8 +13,8 @@ from tensorir.arith.affine import Arith, same
 from tensorir.arith.conditions import conjunction, weakest
 from tensorir.errors import Problem, ScheduleError
 from tensorir.errors.needs import need_int, need_mapping, need_name, need_text
-from tensorir.ir.build import as_expr, binary, const, select
-from tensorir.ir.dims import most
+from tensorir.ir.build import as_expr, binary, const, no_constant, select
+from tensorir.ir.dims import dims_in, most
 from tensorir.ir.dtypes import dtype_of
 from tensorir.ir.structure import among
 from tensorir.ir.text import show
@@ -48,7 +48,6 @@ from tensorir.schedule.analysis import (
     in_loops,
     index_of,
     loads_of,
-    need_constant,
     need_serial,
     packed_name,
     ranges,
@@ -122,7 +121,7 @@ class _Reindex:
     def __init__(self, program: Program, stage: Stage, view: View, loops: Sequence[Loop], pad: dict[str, int]) -> None:
         self.program, self.stage, self.view, self.loops = program, stage, view, loops
         self.index = index_of(program)
-        need_constant(stage)
+        self.symbolic = self._kept_as_they_are()
         for x in loops:
             need_serial(x, "reindex")
         extents = tuple(constant_extent(x, "reindex.symbolic-extent") for x in loops)
@@ -145,6 +144,18 @@ class _Reindex:
         self.padded = {label: -(-size // pad.get(label, 1)) * pad.get(label, 1) for label, size in self.sizes.items()}
         self.values = dict(zip((x.var for x in loops), self.map.back(list(self.axes.values())), strict=True))
         self.tails = list(self._tails(extents))
+
+    def _kept_as_they_are(self) -> Mapping[str, Expr]:
+        """New axes that are old ones over dims -> extent. Raises ``dim.constant`` for an old one that is changed."""
+        found = dict[str, Expr]()
+        for n, x in enumerate(self.loops):
+            for it in driven_axes(x, self.stage):
+                if dims_in(it.extent):
+                    same_ = [c.name for c in self.view.new if c.pieces == ((n, 1, 0),)]
+                    if not same_ or self.view.names[n] in self.view.backwards:
+                        raise ScheduleError(no_constant(it.extent).problems)
+                    found[same_[0]] = it.extent
+        return found
 
     def _tails(self, extents: Sequence[int]) -> Iterator[tuple[Expr, list[Loop]]]:
         beyond = set(self.map.beyond())
@@ -355,6 +366,9 @@ class _Reindex:
         """Bijection from new axes to the dimensions ``said`` of a copy or result."""
         whole = f"{what} = {said!r}"
         found = components(whole, tuple(self.axes), said)
+        names = [self.view.new[p[0]].name for c in found for p in c.pieces]
+        for extent in (self.symbolic[n] for n in names if n in self.symbolic):
+            raise ScheduleError(no_constant(extent).problems)
         used = sorted({p[0] for c in found for p in c.pieces})
         kept = tuple(Component(c.name, tuple((used.index(p[0]), *p[1:]) for p in c.pieces)) for c in found)
         names = [self.view.new[n].name for n in used]
