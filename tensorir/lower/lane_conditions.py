@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from tensorir.arith.access import comparison
+from tensorir.arith.access import comparison, even
 from tensorir.arith.affine import Arith, Linear, same
 from tensorir.arith.conditions import conjunction, conjuncts, weakest
 from tensorir.arith.quotients import may_trap
@@ -15,7 +15,7 @@ from tensorir.ir.dims import span
 from tensorir.ir.dtypes import is_float
 from tensorir.ir.shared import once
 from tensorir.ir.tree import Binary, Broadcast, Cast, Expr, If, Load, Pack, Scope, Stmt, Store, Unary, Var
-from tensorir.ir.visit import substitute, uses
+from tensorir.ir.visit import Rewriter, substitute, uses
 from tensorir.lower.lane_orders import steps_of
 
 FAR_LANE = 1 << 30
@@ -27,6 +27,23 @@ def is_monotonic(c: Expr, var: Var, arith: Arith) -> bool:
     if not isinstance(c, Binary) or c.op not in ("<", "<=") or is_float(c.a.dtype):
         return False
     return comparison(c, var, arith) is not None
+
+
+def aligned(c: Binary, var: Var, lanes: int, arith: Arith) -> Expr | None:
+    """``lanes*x + lane < lanes*n``   ->   ``x < n``, valid for all lanes; None for other conditions."""
+    found = comparison(c, var, arith)
+    if found is None:
+        return None
+    step, rest = found
+    if abs(step) != 1 or any(k % lanes for k in rest.terms.values()):
+        return None
+    # step * lane + rest + constant < 0 with rest a multiple of lanes
+    c0 = rest.constant if c.op == "<" else rest.constant - 1
+    low, high = (c0, c0 + lanes - 1) if step == 1 else (c0 - lanes + 1, c0)
+    if low // lanes != high // lanes:
+        return None
+    moving = Linear(rest.terms, (low // lanes) * lanes)
+    return binary("<", moving.expr(), const(0))
 
 
 def ending(s: If, var: Var, lanes: int, arith: Arith) -> tuple[Stmt, Expr]:
@@ -79,6 +96,33 @@ def _of_places(cond: Binary, var: Var, lanes: int, arith: Arith) -> Expr:
     bound = binary("max", binary("min", rest.times(-1).expr(), const(FAR_LANE)), const(-FAR_LANE))
     places = Pack(tuple(const(k, "int32") for k in steps), "int32")
     return Binary(cond.op, places, Broadcast(cast(arith.simplify(bound), "int32"), lanes, "int32"), "bool")
+
+
+def unclamped(e: Load, var: Var, lanes: int, arith: Arith) -> tuple[Expr, Load] | None:
+    """``x[min(i + lane, n - 1)]`` as (condition that no lane is clamped, ``x[i + lane]``); None if no lane may be, or
+    clamped places do not move with the lane.
+    """
+    plain = _Unclamped(var, lanes, arith)
+    load = e.replace(index=tuple(map(plain, e.index)))
+    return (arith.simplify(conjunction(plain.inside)), load) if plain.inside else None
+
+
+class _Unclamped(Rewriter):
+    """Rewriter: places that are clamped at one end become what they are in front of it. inside: conditions for that"""
+
+    def __init__(self, var: Var, lanes: int, arith: Arith) -> None:
+        super().__init__()
+        self.var, self.lanes, self.arith, self.inside = var, lanes, arith, list[Expr]()
+
+    def on_Binary(self, n: Binary) -> Expr:
+        n = self.children(n)
+        moves = even(n.a, self.var, self.arith) if n.op in ("min", "max") and not uses(n.b, {self.var}) else None
+        if moves is None or moves[0] == 0:
+            return n
+        last = (moves[0] > 0) == (n.op == "min")  # the lane nearest to the end
+        at = substitute(n.a, {self.var: const(self.lanes - 1 if last else 0)})
+        self.inside.append(binary("<=", at, n.b) if n.op == "min" else binary("<=", n.b, at))
+        return n.a
 
 
 def speculable(e: Expr, arith: Arith) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 
-from tensorir.arith.access import comparison, even
+from tensorir.arith.access import even
 from tensorir.arith.affine import Arith, Linear, same
 from tensorir.arith.conditions import conjunction, conjuncts, weakest
 from tensorir.arith.quotients import without_division
@@ -44,7 +44,16 @@ from tensorir.ir.tree import (
 from tensorir.ir.visit import Rewriter, find, has, sequence, substitute, uses, walk, with_own_names
 from tensorir.lower.boxes import without_unread
 from tensorir.lower.form import bound_loops, each_nest, kernel_arith, lowering, rewrap
-from tensorir.lower.lane_conditions import NoMask, added_where, ending, is_monotonic, mask, speculable
+from tensorir.lower.lane_conditions import (
+    NoMask,
+    added_where,
+    aligned,
+    ending,
+    is_monotonic,
+    mask,
+    speculable,
+    unclamped,
+)
 from tensorir.lower.lane_orders import Permuted, permuted, steps_of
 from tensorir.lower.moves import carriers, moves
 from tensorir.lower.scan_lanes import InLanes, scan_of
@@ -395,7 +404,7 @@ class _Lanes:
                 raise _Scalar("its condition differs from lane to lane")
             first, last = (substitute(c, {self.var: const(k)}) for k in (0, self.lanes - 1))
             ranges = {v: r for v, r in self.arith.ranges.items() if v is not self.var}
-            rounded = self._aligned(c)
+            rounded = aligned(c, self.var, self.lanes, self.arith)
             if rounded is not None:
                 out = binary("and", out, rounded)
                 continue
@@ -403,22 +412,6 @@ class _Lanes:
                 raise _Scalar("its condition differs from lane to lane")
             out = binary("and", out, first)
         return self.arith.simplify(out)
-
-    def _aligned(self, c: Binary) -> Expr | None:
-        """``lanes*x + lane < lanes*n``   ->   ``x < n``, valid for all lanes; None for other conditions."""
-        found = comparison(c, self.var, self.arith)
-        if found is None:
-            return None
-        step, rest = found
-        if abs(step) != 1 or any(k % self.lanes for k in rest.terms.values()):
-            return None
-        # step * lane + rest + constant < 0 with rest a multiple of lanes
-        c0 = rest.constant if c.op == "<" else rest.constant - 1
-        low, high = (c0, c0 + self.lanes - 1) if step == 1 else (c0 - self.lanes + 1, c0)
-        if low // self.lanes != high // self.lanes:
-            return None
-        moving = Linear(rest.terms, (low // self.lanes) * self.lanes)
-        return binary("<", moving.expr(), const(0))
 
     @once
     def expr(self, e: Expr) -> Expr:
@@ -517,11 +510,14 @@ class _Lanes:
             raise _Scalar("not all lanes of a copy are within its border")
         ends = [substitute(c, {self.var: const(k)}) for c in asked for k in (0, self.lanes - 1)]
         same_for_all = [c for c in conjuncts(e.cond) if not uses(c, {self.var})]
-        together, each = self.expr(e.a), tuple(self._lane(e, k) for k in range(self.lanes))
-        if not isinstance(together, Load):
-            raise _Scalar(f"what lanes read of {e.a.buffer.name} is not side by side")
-        inside = self.arith.simplify(conjunction([*same_for_all, *weakest(ends, self.arith)]))
-        return Select(inside, together, Pack(each, e.dtype), e.dtype)
+        return self._or_each(conjunction([*same_for_all, *weakest(ends, self.arith)]), e.a, e)
+
+    def _or_each(self, inside: Expr, plain: Load, e: Expr) -> Expr:
+        """One vector, of ``plain``, where all lanes are ``inside``, else lane by lane."""
+        if not isinstance(together := self.expr(plain), Load):
+            raise _Scalar(f"what lanes read of {plain.buffer.name} is not side by side")
+        each = Pack(tuple(self._lane(e, k) for k in range(self.lanes)), e.dtype)
+        return Select(self.arith.simplify(inside), together, each, e.dtype)
 
     def _lane_by_lane(self, e: Select) -> tuple[Expr, Expr]:
         """(scalar condition common to all lanes, the select decided per lane at compile time); raises _Scalar if loaded
@@ -546,6 +542,9 @@ class _Lanes:
             raise _Scalar(f"what lanes read of {e.buffer.name} {why}")
         found = None if has(e.index[0], Load) else self.arith.linear(e.index[0]).along(self.var)
         if found is None:
+            if self.target.kind == "cpu" and (inside := unclamped(e, self.var, self.lanes, self.arith)) is not None:
+                with suppress(_Scalar):
+                    return self._or_each(*inside, e)
             numbers = self._places(e.index[0]) if self.target.kind == "cpu" else {}
             picked = _Swap(numbers)(e) if numbers else e
             taken = [{v: Shuffle(x, x, (k,), v.dtype) for v, x in numbers.values()} for k in range(self.lanes)]
