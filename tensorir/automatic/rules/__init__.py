@@ -82,6 +82,7 @@ RULES: tuple[Rule, ...] = (
         winograd_gpu.offers,
     )),
     busy(open_grid.offers),
-    stream.offers,
+    stream.offers,  # schedules every stage
+    busy(register_tile.few),
 )  # fmt: skip
-"""Rules for the remaining stages by priority; the last one schedules every stage."""
+"""Rules for the remaining stages by priority."""

@@ -23,6 +23,7 @@ from tensorir.automatic.rules.register_walk import Walk
 from tensorir.automatic.rules.stream import windows
 from tensorir.engines.model import SPARE_REGISTERS, room
 from tensorir.ir.dims import most
+from tensorir.ir.structure import structure
 from tensorir.ir.tree import Iter
 from tensorir.machine import CPU, machine_of
 from tensorir.schedule.schedule import BaseSchedule
@@ -34,8 +35,30 @@ TAPS = 32
 """Maximum terms that are unrolled; longer sums keep loops over their outer axes."""
 
 
+FEW_READS = 6
+"""Reads of a cell up to which cells one after another are as fast: a tile goes through all of its rows at once, more of
+them than caches fetch ahead.
+"""
+
+
 def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
     """Yield a part for a stage whose cells read common elements, together with the sums that only it reads."""
+    if not _reads_few(graph, anchor):
+        yield from _tiles(graph, anchor, target)
+
+
+def few(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
+    """Yield the part for a map of few reads, behind the stream that is usually faster."""
+    if _reads_few(graph, anchor):
+        yield from _tiles(graph, anchor, target)
+
+
+def _reads_few(graph: Graph, anchor: Nest) -> bool:
+    loads = {structure(x) for x in anchor.loads}
+    return anchor.kind == "map" and not _sums(graph, anchor) and len(loads) <= FEW_READS
+
+
+def _tiles(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
     if target.kind != "cpu" or not anchor.constant or len(anchor.writes) != 1:
         return
     sums = [graph.nests[name] for name in _sums(graph, anchor)]
