@@ -59,7 +59,7 @@ def _reads_few(graph: Graph, anchor: Nest) -> bool:
 
 
 def _tiles(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
-    if target.kind != "cpu" or not anchor.constant or len(anchor.writes) != 1:
+    if target.kind != "cpu" or len(anchor.writes) != 1:
         return
     sums = [graph.nests[name] for name in _sums(graph, anchor)]
     shapes = {tuple(most(it.extent) for it in n.spatial) for n in (anchor, *sums)}
