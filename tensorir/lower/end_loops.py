@@ -213,6 +213,7 @@ def early_end(x: Loop, arith: Arith) -> Expr | None:
             continue
         found = [dim_end(binary("<", b, it.extent), x.var, arith)
                  for it, b in zip(s.iters, s.binds, strict=True) if dims_in(it.extent)]  # fmt: skip
+        found += [dim_end(g, x.var, arith) for g in s.guards]
         ends.append(first([e for e in found if e is not None], arith))
     if find(x.body, If, lambda c: uses(c.cond, {x.var})):
         return None

@@ -7,11 +7,11 @@ from collections.abc import Callable
 
 from tensorir.arith.access import comparison, even
 from tensorir.arith.affine import Arith, Linear, same
-from tensorir.arith.conditions import conjunction, conjuncts, weakest
+from tensorir.arith.conditions import conjunction, conjuncts, negate, weakest
 from tensorir.arith.quotients import may_trap
 from tensorir.arith.reads import conditional
 from tensorir.ir.build import COMPARE, binary, cast, const, select
-from tensorir.ir.dims import span
+from tensorir.ir.dims import dims_in, span
 from tensorir.ir.dtypes import is_float
 from tensorir.ir.shared import once
 from tensorir.ir.tree import Binary, Broadcast, Cast, Expr, If, Load, Pack, Scope, Stmt, Store, Unary, Var
@@ -53,6 +53,18 @@ def ending(s: If, var: Var, lanes: int, arith: Arith) -> tuple[Stmt, Expr]:
     ends = [substitute(c, {var: const(k)}) for c in conjuncts(s.cond) for k in (0, lanes - 1)]
     inside = arith.child(assume=conjuncts(s.cond)).simplify(s.then)
     return inside, arith.simplify(conjunction(weakest(ends, arith)))
+
+
+def beyond(cond: Expr, var: Var, lanes: int, arith: Arith) -> Expr | None:
+    """Condition that no lane satisfies ``cond``, a monotonic comparison with a dim: vectors that an array has room for
+    behind its end; None for other conditions, whose end is in one vector.
+    """
+    if not isinstance(cond, Binary) or cond.op not in ("<", "<=") or not dims_in(cond):
+        return None
+    ends = [negate(substitute(cond, {var: const(k)})) for k in (0, lanes - 1)]
+    if any(e is None for e in ends):
+        return None
+    return arith.simplify(conjunction(weakest([e for e in ends if e is not None], arith)))
 
 
 class NoMask(Exception):

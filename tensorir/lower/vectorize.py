@@ -42,18 +42,10 @@ from tensorir.ir.tree import (
     Var,
 )  # fmt: skip
 from tensorir.ir.visit import Rewriter, find, has, sequence, substitute, uses, walk, with_own_names
+from tensorir.lower import lane_conditions
 from tensorir.lower.boxes import without_unread
 from tensorir.lower.form import bound_loops, each_nest, kernel_arith, lowering, rewrap
-from tensorir.lower.lane_conditions import (
-    NoMask,
-    added_where,
-    aligned,
-    ending,
-    is_monotonic,
-    mask,
-    speculable,
-    unclamped,
-)
+from tensorir.lower.lane_conditions import NoMask, added_where, ending, is_monotonic, mask, speculable
 from tensorir.lower.lane_orders import Permuted, permuted, steps_of
 from tensorir.lower.moves import carriers, moves
 from tensorir.lower.scan_lanes import InLanes, scan_of
@@ -190,23 +182,26 @@ class _Lanes:
         return InLanes(scan, self.var, self.lanes, lambda e: self._wide(self.expr(e)), self._store).result()
 
     def copy_ending(self, n: Loop) -> Stmt | None:
-        """A copy ending inside a vector: vectorized if all lanes satisfy the condition, else a scalar loop; None for
+        """A value ending inside a vector: vectorized if all lanes satisfy the condition, else a scalar loop; None for
         other stores.
         """
         s = n.body
         if self.target.kind != "cpu" or not isinstance(s, Store) or s.buffer.scope is Scope.REGISTER:
             return None
-        if not isinstance(s.value, Select) or not isinstance(s.value.a, Load) or not isinstance(s.value.b, Const):
+        if not isinstance(s.value, Select) or not isinstance(s.value.b, Const):
             return None
         cond = s.value.cond
         if not all(is_monotonic(c, self.var, self.arith) for c in conjuncts(cond)):
             return None
         inside, every = ending(If(cond, s.replace(value=s.value.a)), self.var, self.lanes, self.arith)
+        rest: Stmt = n.replace(kind=Kind.SERIAL)
         try:
             whole = If(every, self.stmt(inside))
+            if (none := lane_conditions.beyond(cond, self.var, self.lanes, self.arith)) is not None:
+                rest = sequence([If(none, self.stmt(s.replace(value=s.value.b))), If(Unary("not", none, "bool"), rest)])
         except _Scalar:
             return None
-        return sequence([whole, If(Unary("not", every, "bool"), n.replace(kind=Kind.SERIAL))])
+        return sequence([whole, If(Unary("not", every, "bool"), rest)])
 
     def stmt(self, s: Stmt) -> Stmt:
         if isinstance(s, Seq):
@@ -404,7 +399,7 @@ class _Lanes:
                 raise _Scalar("its condition differs from lane to lane")
             first, last = (substitute(c, {self.var: const(k)}) for k in (0, self.lanes - 1))
             ranges = {v: r for v, r in self.arith.ranges.items() if v is not self.var}
-            rounded = aligned(c, self.var, self.lanes, self.arith)
+            rounded = lane_conditions.aligned(c, self.var, self.lanes, self.arith)
             if rounded is not None:
                 out = binary("and", out, rounded)
                 continue
@@ -542,7 +537,10 @@ class _Lanes:
             raise _Scalar(f"what lanes read of {e.buffer.name} {why}")
         found = None if has(e.index[0], Load) else self.arith.linear(e.index[0]).along(self.var)
         if found is None:
-            if self.target.kind == "cpu" and (inside := unclamped(e, self.var, self.lanes, self.arith)) is not None:
+            if (
+                self.target.kind == "cpu"
+                and (inside := lane_conditions.unclamped(e, self.var, self.lanes, self.arith)) is not None
+            ):
                 with suppress(_Scalar):
                     return self._or_each(*inside, e)
             numbers = self._places(e.index[0]) if self.target.kind == "cpu" else {}

@@ -294,7 +294,7 @@ def tails_of(index: Index, stage: Stage, top: Stmt) -> tuple[Expr, ...] | None:
         own = [t for t in form.terms if not set(find(t, Var)) <= around]
         if len(own) == 1 and isinstance(own[0], Var) and form.terms[own[0]] == 1:
             axes.setdefault(own[0], Linear({it.var: 1}, 0).plus(form, -1).plus(Linear({own[0]: 1}, 0)).expr())
-    if any(v not in axes and v not in around for g in stage.guards for v in find(g, Var)):
+    if any(v not in axes and v not in around and v.bounds is None for g in stage.guards for v in find(g, Var)):
         return None
     return tuple(substitute(g, dict(axes)) for g in stage.guards)
 
