@@ -33,6 +33,7 @@ from tensorir.ir.tree import (
     Let,
     Load,
     Loop,
+    Pack,
     Program,
     Select,
     Stmt,
@@ -62,7 +63,7 @@ def version_loops(program: Program, target: Target) -> Program:
 
     def kernel(nest: Stmt) -> Stmt:
         axes, body = bound_loops(nest)
-        if thread_count(axes) > 1 or not find(body, Select):
+        if thread_count(axes) > 1 or not has(body, Select):
             return nest
         return rewrap(axes, _Version(kernel_arith(program.known, axes, body))(body))
 
@@ -93,9 +94,9 @@ class _Version(Rewriter):
 
 
 def _invariant(n: Loop) -> list[Select]:
-    """Choices between a number and something else by conditions that iterations of a loop do not change."""
+    """Choices between something and a number or single lanes by conditions that iterations of a loop do not change."""
     inside = {n.var, *(x.var for x in find(n.body, Let))}
-    chosen = [x for x in find(n.body, Select) if isinstance(x.b, Const) and not isinstance(x.a, Const)]
+    chosen = [x for x in find(n.body, Select) if isinstance(x.b, Const | Pack) and not isinstance(x.a, Const)]
     return [x for x in chosen if not x.cond.holds & Load.BIT and not inside & {*find(x.cond, Var)} and _scalar(x)]
 
 
