@@ -1,5 +1,6 @@
 """Defaults on GPUs without cliffs: few rows, scans, cells and pixels are shared out to all multiprocessors."""
 
+import itertools
 import math
 import shutil
 
@@ -43,7 +44,33 @@ def scanned(shape, axis=-1, **how):
     return tir.scan(given(shape), axis=axis, name="s", **how)
 
 
+def segments(shape, axis=-1, **how):
+    """Sums that begin again where a > 0: two states, which do not commute."""
+    of = tir.combiner(
+        lambda x, y: (tir.maximum(x[0], y[0]), tir.where(y[0] > 0, y[1], x[1] + y[1])),
+        (-9, 0),
+        "sums",
+        commutative=False,
+    )
+    return tir.scan((given(shape, "a"), given(shape, "b")), axis=axis, op=of, name="s", **how)[1]
+
+
+def segments_by_numpy(a, b):
+    steps = itertools.accumulate(zip(a, b, strict=True), lambda x, y: (y[0], np.where(y[0] > 0, 0, x[1]) + y[1]))
+    return np.stack([total for _, total in steps])
+
+
+def largest(shape, axis=0):
+    """The largest element so far and its index: two states, which commute."""
+    of = tir.combiner(
+        lambda x, y: (tir.maximum(x[0], y[0]), tir.where(x[0] >= y[0], x[1], y[1])), (-1e30, 0), name="largest"
+    )
+    return tir.scan((given(shape, "a"), given(shape, "b")), axis=axis, op=of, name="s")[1]
+
+
 FEW = {
+    "sums of segments": lambda: segments((1000, 1000), 0),
+    "sums of long segments": lambda: segments((1_000_000,)),
     "scans of rows": lambda: tir.nn.cumsum(given((1000, 1000)), 1),
     "scans of columns": lambda: tir.nn.cumsum(given((1000, 1000)), 0),
     "a long scan": lambda: tir.nn.cumsum(given((1_000_000,)), 0),
@@ -85,7 +112,10 @@ def test_pooling_of_few_pixels_has_threads_for_all_multiprocessors(target):
     lambda: scanned((7, 1001)), lambda: scanned((1001, 32), 0, reverse=True), lambda: scanned((3, 257, 5), 1, op="max"),
     lambda: scanned((50_003,), exclusive=True), lambda: scanned((2, 9001, 5), 1, reverse=True, exclusive=True),
     lambda: scanned((30_011, 3), 0), lambda: scanned((3, 20_011), reverse=True, op="max"),
-], ids=["rows", "columns", "between", "long", "long between", "long columns", "long rows"])  # fmt: skip
+    lambda: segments((7, 1001)), lambda: segments((30_011,), reverse=True), lambda: segments((9001, 5), 0),
+    lambda: largest((30_011, 3)),
+], ids=["rows", "columns", "between", "long", "long between", "long columns", "long rows", "segments",
+        "long segments", "segments of columns", "largest"])  # fmt: skip
 @pytest.mark.parametrize("target", TARGETS)
 def test_scans_by_the_threads_of_blocks_are_right(made, target):
     s = tir.auto_schedule(made(), target)
@@ -138,12 +168,14 @@ def centred_by_numpy(x):
     (lambda: scanned((1001, 9), 0), lambda x: np.cumsum(x, 0), 1),
     (lambda: scanned((20_011,)), np.cumsum, 3),
     (lambda: scanned((9001, 5), 0, reverse=True), lambda x: np.cumsum(x[::-1], 0)[::-1], 3),
+    (lambda: segments((9001, 3), 0), segments_by_numpy, 3),
     (lambda: centred((3, 20_011)), centred_by_numpy, 3),
     (lambda: total((2, 100_003)), lambda x: x.sum(1), 2),
     (lambda: product(5, 3, 9001), np.matmul, 2),
     (lambda: doubled(17, 13, 4099), lambda a, b: 2 * (a @ b), 2),
     (lambda: product(33, 1, 4097), np.matmul, 1),
-], ids=["rows", "columns", "long", "long columns", "centred", "sums", "product", "epilogue", "column"])  # fmt: skip
+], ids=["rows", "columns", "long", "long columns", "segments", "centred", "sums", "product", "epilogue",
+        "column"])  # fmt: skip
 def test_texts_give_numpys_results(made, reference, kernels):
     s, rng = tir.auto_schedule(made(), TARGETS[0]), np.random.default_rng(1)
     text = s.emitted()

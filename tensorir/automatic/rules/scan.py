@@ -20,30 +20,27 @@ from tensorir.target import Target
 
 LONG_SCAN = 1 << 13
 """Least elements of a single scan for which three kernels pay."""
-THREADS = 64
 PRICES = CPU.prices.stream
 
 
 def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
-    """Yield parts for a scan: by blocks of threads and, if there are several, by threads, the one of less modelled time
-    first; else in tiles, if it is single, the whole definition and at least ``LONG_SCAN`` elements long, and by cores.
+    """Yield parts for a scan: of threads by blocks of them and, if there are several, by one each, the one of less
+    modelled time first; of cores in tiles, if it is single, the whole definition and at least ``LONG_SCAN`` elements
+    long, and by lanes.
     """
     if anchor.kind != "scan":
         return
-    reason, threaded = f"{anchor.cells} scans that do not wait for each other", levels_of(target).threaded
-    if threaded:
-        blocks = [*scan_blocks.offers(graph, anchor, target)]
+    reason = f"{anchor.cells} scans that do not wait for each other"
+    if levels_of(target).threaded:
         threads = [ThreadsPart(graph, anchor, target, reason=reason)] if anchor.spatial else []
-        yield from sorted((*blocks, *threads), key=expected_s)
-        if blocks:
-            return
+        yield from sorted((*scan_blocks.offers(graph, anchor, target), *threads), key=expected_s)
+        return
     before = [n.name for n in graph.producers(anchor) if n.kind == "map" and not graph.is_output(n)]
     length = anchor.size(anchor.stage.iters)
     alone = not anchor.spatial and anchor.constant and {anchor.name, *before} == set(graph.nests)
     if alone and length >= LONG_SCAN:
         yield TiledPart(graph, anchor, target, before, f"{length} elements one after another, in tiles side by side")
-    if not threaded:
-        yield ScanLanesPart(graph, anchor, target, reason=reason)
+    yield ScanLanesPart(graph, anchor, target, reason=reason)
 
 
 class ScanLanesPart(Part):
@@ -102,17 +99,15 @@ class ScanLanesPart(Part):
 
 
 class TiledPart(Part):
-    """One long scan in three steps: totals of tiles, exclusive scan of the totals, scan of each tile.
+    """One long scan by cores in three steps: totals of tiles, exclusive scan of the totals, scan of each tile.
 
-    Knobs: ``tile`` elements; of cores ``lanes``: half as many save one step per vector but double the vectors, which
-    pays if a step is several instructions.
+    Knobs: ``tile`` elements; ``lanes``: half as many save one step per vector but double the vectors, which pays if a
+    step is several instructions.
     """
 
     rule = "tiled_scan"
 
     def knobs(self) -> Mapping[str, Sequence[object]]:
-        if self.levels.threaded:
-            return {"tile": [256, 128, 512]}
         steps = self.levels.lanes(self.bits, MOST_LANES, 1, order=(2, 1) if self.chooses else (1, 2))
         return {"tile": [4096, 1024, 2048], "lanes": steps}
 
@@ -135,10 +130,6 @@ class TiledPart(Part):
         s.reverse_compute_inline(name)
         # an input may have such a name already
         total, local = (next(n for n in s.index.stages if n.startswith(f"{name}_{x}")) for x in ("total", "local"))
-        if self.levels.threaded:
-            for stage in (total, local):
-                self.levels.share_out(s, [f"{stage}.t"], THREADS)
-            return
         lanes = self.levels.lanes(self.bits, MOST_LANES, 1)[0]
         if all(c.commutative for c in self.combiners):
             part = s.rfactor(total, s.split(f"{total}.u", [None, 4 * lanes])[1])

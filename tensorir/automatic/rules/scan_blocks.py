@@ -21,9 +21,8 @@ from tensorir.automatic.rules.scan_gpu import GpuScanPart
 from tensorir.engines.blocks import extent_of
 from tensorir.gpu_devices import Gpu
 from tensorir.ir.dims import most
-from tensorir.ir.tree import Store, Update
+from tensorir.ir.tree import Combiner, Store, Update
 from tensorir.ir.visit import find, uses
-from tensorir.schedule.history import AxisRef
 from tensorir.schedule.schedule import BaseSchedule
 from tensorir.target import Target
 from tensorir.tune.gpu_model import overlapped
@@ -38,7 +37,7 @@ TOTALS = 256
 
 def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[BlockScanPart]:
     """Yield a part for scans with constant extents, if some configuration is legal."""
-    if anchor.constant and all(u.combiner.commutative for u in find(anchor.stage.body, Update)):
+    if anchor.constant:
         part = BlockScanPart(graph, anchor, target, reason=f"{anchor.cells} scans, each by threads side by side")
         if next(part.legal(), None):
             yield part
@@ -67,6 +66,16 @@ class BlockScanPart(GpuScanPart):
         return most(self.row.extent) if self.anchor.spatial else 1
 
     @cached_property
+    def combiner(self) -> Combiner:
+        """Combiner of the scan."""
+        return find(self.anchor.stage.body, Update)[0].combiner
+
+    @property
+    def states(self) -> int:
+        """Values that the scan carries."""
+        return len(self.combiner.identity)
+
+    @cached_property
     def reverse(self) -> bool:
         """True if the scan runs against its axis."""
         moved = (i for x in find(self.anchor.stage.body, Store) for i in x.index if uses(i, {self.axis.var}))
@@ -83,8 +92,8 @@ class BlockScanPart(GpuScanPart):
 
     def _shared(self, c: Config) -> int:
         """Bytes of shared memory per block: elements and results of runs, totals and offsets."""
-        copies = (len(self.staged) if self.alongside else 0) + (self.alongside or c["run"] > 0)
-        return int(c["rows"] * c["threads"] * (copies * self.run(c) + 2) * self.bytes)
+        copies = (len(self.staged) if self.alongside else 0) + self.states * (self.alongside or c["run"] > 0)
+        return int(c["rows"] * c["threads"] * (copies * self.run(c) + 2 * self.states) * self.bytes)
 
     def knobs(self) -> Mapping[str, Sequence[object]]:
         most_rows = min(32, 1 << (self.width - 1).bit_length())
@@ -141,28 +150,39 @@ class BlockScanPart(GpuScanPart):
         (total,) = _read_by(s, outer[1])
         self._totals(s, total.name, rows)
         self._in_block(s, offset, outer, s.loops(offset), 1, [b.name for b in total.writes], True)
-        s.compute_inline(local)
-        loops = self._forward(s, [*others, place]) if self.reverse else [*others, place]
-        tile, place = s.split(loops[-1], [None, self.run(config) * config["threads"]])
-        self._in_block(s, name, inner, [*loops[:-1], place], rows, copied, True, tile)
+        if self.states == 1:
+            s.compute_inline(local)
+        *others, place = self._forward(s, [*others, place]) if self.reverse else [*others, place]
+        tile, place = s.split(place, [None, self.run(config) * config["threads"]])
+        if self.states > 1:  # no one expression to inline
+            s.reorder(*others, place).compute_at(local, place, scope="register")
+        self._in_block(s, name, inner, [*others, place], rows, copied, True, tile)
 
-    def _forward(self, s: BaseSchedule, loops: Sequence[str]) -> list[AxisRef]:
+    def _forward(self, s: BaseSchedule, loops: Sequence[str]) -> Sequence[str]:
         """Count the last one of the results' loops backwards, so that its blocks are tiles; return the new ones."""
         names = [x.rpartition(".")[2] for x in loops]
-        return [*s.reindex(self.anchor.name, f"{', '.join([*names[:-1], '-' + names[-1]])} -> {', '.join(names)}")]
+        return s.reindex(self.anchor.name, f"{', '.join([*names[:-1], '-' + names[-1]])} -> {', '.join(names)}")
 
     def _totals(self, s: BaseSchedule, total: str, rows: int) -> None:
         """Sum up each tile by the threads of a block, next to each other along the scan or across ``rows`` of them."""
         *others, t, u = s.loops(total)
         if self.alongside:
-            each, thread = s.split(u, [None, TOTALS])
+            each, thread = self._terms(s, u, TOTALS)
             s.reorder(thread, each).reduce_across(thread, "thread.x")
             s.share_out(*others, t)
             return
         upper, row = s.split(others[-1], [None, rows])
-        each, thread = s.split(u, [None, TOTALS // rows])
+        each, thread = self._terms(s, u, TOTALS // rows)
         s.reorder(*others[:-1], upper, t, row, thread, each).bind(row, "thread.x").reduce_across(thread, "thread.y")
         s.share_out(*others[:-1], upper, t)
+
+    def _terms(self, s: BaseSchedule, loop: str, threads: int) -> tuple[str, str]:
+        """(loop over a thread's terms, loop over threads); interleaved unless the order of terms matters."""
+        if self.combiner.commutative:
+            each, thread = s.split(loop, [None, threads])
+        else:
+            thread, each = s.split(loop, [threads, None])
+        return each, thread
 
     def _in_block(
         self, s: BaseSchedule, name: str, parts: tuple[str, str], loops: Sequence[str], rows: int,
@@ -212,4 +232,4 @@ def _combined(s: BaseSchedule, name: str) -> tuple[str, str]:
 def _read_by(s: BaseSchedule, name: str) -> list[Nest]:
     """Stages whose results stage ``name`` reads."""
     graph = Graph(s.program)
-    return graph.producers(graph.nests[name])
+    return list(dict.fromkeys(graph.producers(graph.nests[name])))
