@@ -26,6 +26,7 @@ from tensorir.engines.blocks import joint
 from tensorir.gpu_devices import usual_gpu
 from tensorir.ir.tree import Var
 from tensorir.machine import machine_of
+from tensorir.schedule.analysis import commutes
 from tensorir.schedule.schedule import BaseSchedule
 from tensorir.target import Target
 
@@ -49,6 +50,17 @@ def levels_of(target: Target) -> Levels:
 def choices(**knobs: Choices) -> dict[str, Choices]:
     """The knobs that have values."""
     return {name: values for name, values in knobs.items() if values}
+
+
+def terms_of_threads(s: BaseSchedule, stage: str, loop: str, threads: int) -> tuple[str, str]:
+    """Split a loop over terms; return the loop over those of a thread, which are interleaved if they commute and follow
+    each other if they do not, and the loop over threads.
+    """
+    if commutes(s.index.stages[stage]):
+        rest, thread = s.split(loop, [None, threads])
+    else:
+        thread, rest = s.split(loop, [threads, None])
+    return rest, thread
 
 
 class Levels(ABC):
@@ -137,7 +149,7 @@ class Levels(ABC):
         self, s: BaseSchedule, stage: str, terms: Sequence[str], c: Mapping[str, int], outer: Sequence[str] = (),
         at: str | None = None, scope: str | None = None,
     ) -> None:  # fmt: skip
-        """Assign the terms of a reduction to lanes and combine their partial results.
+        """Assign the terms of a reduction to lanes and combine their partial results, in order unless they commute.
 
         terms: nested loops over the terms, fused if there are lanes;  outer: reduction loops around them
         at:    loop of a reader in which the stage is computed, with its result in ``scope``
@@ -220,10 +232,14 @@ class CoreLevels(Levels):
         self, s: BaseSchedule, stage: str, terms: Sequence[str], c: Mapping[str, int], outer: Sequence[str] = (),
         at: str | None = None, scope: str | None = None,
     ) -> None:  # fmt: skip
-        if int(c["lanes"]) > 1:
+        in_order = not commutes(s.index.stages[stage])
+        if int(c["lanes"]) > 1 and not in_order:
             s.reduce_in_lanes(stage, joint(s, terms), c["lanes"], vectors=c["vectors"], at=at)
-        elif at is not None:
+            return
+        if at is not None:
             s.compute_at(stage, at, scope=scope)
+        if int(c["lanes"]) > 1:
+            s.vectorize(s.split(joint(s, terms), [None, c["lanes"]])[1])
 
     @property
     def waiting(self) -> float:
@@ -313,7 +329,7 @@ class ThreadLevels(Levels):
     ) -> None:  # fmt: skip
         if at is not None:
             s.compute_at(stage, at)
-        rest, thread = s.split(joint(s, terms), [None, c["threads"]])
+        rest, thread = terms_of_threads(s, stage, joint(s, terms), c["threads"])
         s.reorder(thread, *outer, rest)
         s.reduce_across(thread, "thread.x")
 

@@ -16,10 +16,14 @@ MODULES = (*ROWS, "stream", "open_grid", "scatter", "split_sum", "rolling", "sca
 """Modules of rules that schedule cores and threads alike."""
 
 
+LAST = tir.combiner(lambda x, y: tir.where(y > 0, y, x), 0, name="last", commutative=False)
+
+
+@pytest.mark.parametrize("of", [tir.sum, LAST], ids=["sum", "last"])
 @pytest.mark.parametrize("target", [CORES, THREADS])
-def test_elements_and_terms_go_to_lanes(target):
+def test_elements_and_terms_go_to_lanes(target, of):
     a, r = tir.placeholder((5, 36), name="a"), tir.reduce_axis(36, name="r")
-    total = tir.compute((5,), lambda i: tir.sum(a[i, r], axis=r), name="total")
+    total = tir.compute((5,), lambda i: of(a[i, r], axis=r), name="total")
     out = tir.compute((5, 36), lambda i, j: a[i, j] / total[i], name="out")
     s, levels = tir.Schedule([out], target), levels_of(Target.parse(target))
     config = {"lanes": 4, "vectors": 2, "threads": 32}

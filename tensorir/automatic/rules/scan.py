@@ -131,12 +131,8 @@ class TiledPart(Part):
         # an input may have such a name already
         total, local = (next(n for n in s.index.stages if n.startswith(f"{name}_{x}")) for x in ("total", "local"))
         lanes = self.levels.lanes(self.bits, MOST_LANES, 1)[0]
-        if all(c.commutative for c in self.combiners):
-            part = s.rfactor(total, s.split(f"{total}.u", [None, 4 * lanes])[1])
-            s.compute_at(part, total, f"{total}.t").bind(f"{total}.t", "block.x")
-            s.register_tile(f"{total}.rf.rf", lanes=lanes)
-        else:
-            s.bind(f"{total}.t", "block.x").vectorize(s.split(f"{total}.u", [None, lanes])[1])
-        s.bind(f"{local}.t", "block.x")
+        self.levels.reduce(s, total, [f"{total}.u"], {"lanes": lanes, "vectors": self.levels.accumulators[0]})
+        for stage in (total, local):
+            s.bind(f"{stage}.t", "block.x")
         if config["lanes"] > 1:
             s.vectorize(s.split(f"{local}.u", [None, config["lanes"]])[1])

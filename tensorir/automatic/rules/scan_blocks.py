@@ -14,6 +14,7 @@ from functools import cached_property
 from tensorir.arith.access import even
 from tensorir.arith.affine import Arith
 from tensorir.automatic.facts import Graph, Nest, widest_bits
+from tensorir.automatic.levels import terms_of_threads
 from tensorir.automatic.part import Config
 from tensorir.automatic.rules.requests import SECTOR
 from tensorir.automatic.rules.rolling import own_loops
@@ -21,7 +22,7 @@ from tensorir.automatic.rules.scan_gpu import GpuScanPart
 from tensorir.engines.blocks import extent_of
 from tensorir.gpu_devices import Gpu
 from tensorir.ir.dims import most
-from tensorir.ir.tree import Combiner, Store, Update
+from tensorir.ir.tree import Store, Update
 from tensorir.ir.visit import find, uses
 from tensorir.schedule.schedule import BaseSchedule
 from tensorir.target import Target
@@ -66,14 +67,9 @@ class BlockScanPart(GpuScanPart):
         return most(self.row.extent) if self.anchor.spatial else 1
 
     @cached_property
-    def combiner(self) -> Combiner:
-        """Combiner of the scan."""
-        return find(self.anchor.stage.body, Update)[0].combiner
-
-    @property
     def states(self) -> int:
         """Values that the scan carries."""
-        return len(self.combiner.identity)
+        return len(find(self.anchor.stage.body, Update)[0].combiner.identity)
 
     @cached_property
     def reverse(self) -> bool:
@@ -167,22 +163,13 @@ class BlockScanPart(GpuScanPart):
         """Sum up each tile by the threads of a block, next to each other along the scan or across ``rows`` of them."""
         *others, t, u = s.loops(total)
         if self.alongside:
-            each, thread = self._terms(s, u, TOTALS)
-            s.reorder(thread, each).reduce_across(thread, "thread.x")
+            self.levels.reduce(s, total, [u], {"threads": TOTALS})
             s.share_out(*others, t)
             return
         upper, row = s.split(others[-1], [None, rows])
-        each, thread = self._terms(s, u, TOTALS // rows)
+        each, thread = terms_of_threads(s, total, u, TOTALS // rows)
         s.reorder(*others[:-1], upper, t, row, thread, each).bind(row, "thread.x").reduce_across(thread, "thread.y")
         s.share_out(*others[:-1], upper, t)
-
-    def _terms(self, s: BaseSchedule, loop: str, threads: int) -> tuple[str, str]:
-        """(loop over a thread's terms, loop over threads); interleaved unless the order of terms matters."""
-        if self.combiner.commutative:
-            each, thread = s.split(loop, [None, threads])
-        else:
-            thread, each = s.split(loop, [threads, None])
-        return each, thread
 
     def _in_block(
         self, s: BaseSchedule, name: str, parts: tuple[str, str], loops: Sequence[str], rows: int,
