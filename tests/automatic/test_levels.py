@@ -12,7 +12,8 @@ from tensorir.target import Target
 
 CORES, THREADS = "c -registers=32 -vector_bytes=64 -units=4", "cuda -arch=sm_80"
 ROWS = ("rows", "rows_part", "rows_along", "rows_across", "rows_split")
-MODULES = (*ROWS, "stream", "open_grid", "scatter", "split_sum", "rolling", "scan")
+SCANS = ("scan", "scan_part", "scan_lanes", "scan_tiles")
+MODULES = (*ROWS, *SCANS, "stream", "open_grid", "scatter", "split_sum", "rolling")
 """Modules of rules that schedule cores and threads alike."""
 
 

@@ -68,8 +68,8 @@ def test_scans_of_a_dim_are_shared_out_to_threads():
 
 @pytest.mark.parametrize("target", [CPU, GPU])
 def test_a_long_scan_alone_goes_by_tiles(target):
-    A = tir.placeholder((1 << 14,), name="A")
-    D = tir.compute((1 << 14,), lambda i: A[i] * 2, name="D")
+    A = tir.placeholder((1 << 17,), name="A")
+    D = tir.compute((1 << 17,), lambda i: A[i] * 2, name="D")
     for made in (tir.scan(A, name="S"), tir.scan(D, name="S"), tir.scan(A, reverse=True, exclusive=True, name="S")):
         s = tir.auto_schedule(made, target)
         assert "tiled_scan" in str(s.trace)
@@ -78,9 +78,16 @@ def test_a_long_scan_alone_goes_by_tiles(target):
 
 @pytest.mark.parametrize("target", [CPU, GPU])
 def test_arrays_that_are_called_as_a_scans_tiles_are_in_nobodys_way(target):
-    A, B = (tir.placeholder((1 << 13,), name=name) for name in ("S_total", "S_local"))
-    D = tir.compute((1 << 13,), lambda i: A[i] + B[i], name="D")
+    A, B = (tir.placeholder((1 << 17,), name=name) for name in ("S_total", "S_local"))
+    D = tir.compute((1 << 17,), lambda i: A[i] + B[i], name="D")
     assert "tiled_scan" in steps(tir.scan(D, name="S"), target)
+
+
+@pytest.mark.parametrize(("length", "tiled"), [(1 << 14, False), (1 << 17, True)])
+def test_tiles_are_for_scans_that_take_longer_than_their_kernels(length, tiled):
+    S = tir.scan(tir.placeholder((length,), name="A"), name="S")
+    assert (default_rule(S, "opencl -units=16") == "tiled_scan") == tiled
+    assert {"cpu_scan", "cpu_tiled_scan"} <= {*tir.auto(S, "opencl -units=16")}
 
 
 def test_a_long_scan_that_is_not_alone_is_not_declared_again():

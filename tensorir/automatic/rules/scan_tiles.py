@@ -1,31 +1,30 @@
-"""Scans on GPUs by the threads of blocks: a thread sums up a run of elements, then scans it behind the runs before.
+"""Scans in tiles (``tiled_scan``): totals of tiles, a scan of the totals, and a scan of each tile after its offset.
 
-Runs of a row are copied to shared memory and from there, so that neighbours access neighbours in memory; their length
-is odd, so that threads are in banks of their own. A scan too long for a block is tiled twice: totals of tiles, a scan
-of the totals, and a scan of each tile by a block.
+Cores have one long scan's tiles, each in vectors. The threads of a block have a scan, or a tile of it, in runs: a
+thread sums up a run of elements, then scans it after the runs before. Runs of a row are copied to shared memory and
+from there, so that neighbours access neighbours in memory; their length is odd, so that threads are in banks of their
+own. A scan too long for a block is tiled twice, in tiles of blocks and in runs of threads.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 
 from tensorir.arith.access import even
 from tensorir.arith.affine import Arith
 from tensorir.automatic.facts import Graph, Nest, widest_bits
-from tensorir.automatic.levels import terms_of_threads
+from tensorir.automatic.levels import MOST_LANES, terms_of_threads
 from tensorir.automatic.part import Config
 from tensorir.automatic.rules.requests import SECTOR
 from tensorir.automatic.rules.rolling import own_loops
-from tensorir.automatic.rules.scan_gpu import GpuScanPart
+from tensorir.automatic.rules.scan_part import ScanPart
 from tensorir.engines.blocks import extent_of
-from tensorir.gpu_devices import Gpu
-from tensorir.ir.dims import most
-from tensorir.ir.tree import Store, Update
+from tensorir.gpu_devices import usual_gpu
+from tensorir.ir.tree import Binary, Store
 from tensorir.ir.visit import find, uses
 from tensorir.schedule.schedule import BaseSchedule
-from tensorir.target import Target
 from tensorir.tune.gpu_model import overlapped
 
 RUNS = (33, 17)
@@ -36,15 +35,58 @@ TOTALS = 256
 """Threads that sum up a tile."""
 
 
-def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[BlockScanPart]:
-    """Yield a part for scans with constant extents, if some configuration is legal."""
-    if anchor.constant:
-        part = BlockScanPart(graph, anchor, target, reason=f"{anchor.cells} scans, each by threads side by side")
-        if next(part.legal(), None):
-            yield part
+class TiledPart(ScanPart):
+    """One long scan by cores in three steps: totals of tiles, exclusive scan of the totals, scan of each tile.
+
+    Knobs: ``tile`` elements; ``lanes``: half as many save one step per vector but double the vectors, which pays if a
+    step is several instructions.
+    """
+
+    rule = "tiled_scan"
+
+    def knobs(self) -> Mapping[str, Sequence[object]]:
+        steps = self.levels.lanes(self.bits, MOST_LANES, 1, order=(2, 1) if self.chooses else (1, 2))
+        return {"tile": [4096, 1024, 2048], "lanes": steps}
+
+    def where(self) -> Mapping[str, Callable[[Config], bool]]:
+        return {"tiles": lambda c: c["tile"] < self.length}
+
+    @property
+    def chooses(self) -> bool:
+        """True if the combiner is a minimum or maximum, which costs several instructions to propagate NaN."""
+        return any(find(r, Binary, lambda x: x.op in ("max", "min")) for r in self.combiner.result)
+
+    def seconds(self, c: Config) -> float:
+        """Modelled seconds of three kernels: totals of tiles in vectors, a sum for each tile, scans of tiles."""
+        tiles, lanes, levels = -(-self.length // int(c["tile"])), int(c["lanes"]), self.levels
+        prices, moved = levels.machine.prices, self.anchor.moved
+        summed = (self.anchor.operations + len(self.anchor.loads)) / prices.operation.issue
+        totals = levels.seconds(self.length / self.lanes * summed, moved / 2, tiles)
+        offsets = levels.seconds(tiles * prices.sum, 0.0, 1)
+        return totals + offsets + levels.seconds(self.length / lanes * self.vector_cycles(lanes), moved, tiles)
+
+    @property
+    def lanes(self) -> int:
+        """Lanes of the totals of tiles."""
+        return self.levels.lanes(self.bits, MOST_LANES, 1)[0]
+
+    def schedule(self, s: BaseSchedule, config: Config) -> None:
+        name = self.anchor.name
+        s.redeclare("tiled_scan", tile=config["tile"])
+        for n in self.graph.nests:
+            if n != name:
+                s.compute_inline(n)
+        s.reverse_compute_inline(name)
+        # an input may have such a name already
+        total, local = (next(n for n in s.index.stages if n.startswith(f"{name}_{x}")) for x in ("total", "local"))
+        self.levels.reduce(s, total, [f"{total}.u"], {"lanes": self.lanes, "vectors": self.levels.accumulators[0]})
+        for stage in (total, local):
+            s.bind(f"{stage}.t", "block.x")
+        if config["lanes"] > 1:
+            s.vectorize(s.split(f"{local}.u", [None, config["lanes"]])[1])
 
 
-class BlockScanPart(GpuScanPart):
+class BlockScanPart(ScanPart):
     """Scans on a GPU, each by ``threads`` of a block, ``rows`` of them per block."""
 
     @property
@@ -61,15 +103,10 @@ class BlockScanPart(GpuScanPart):
         """Bytes of an element of each staged array and of the result."""
         return max(4, widest_bits([self.anchor]) // 8)
 
-    @cached_property
-    def width(self) -> int:
-        """Scans along the last axis across them."""
-        return most(self.row.extent) if self.anchor.spatial else 1
-
-    @cached_property
+    @property
     def states(self) -> int:
         """Values that the scan carries."""
-        return len(find(self.anchor.stage.body, Update)[0].combiner.identity)
+        return len(self.combiner.identity)
 
     @cached_property
     def reverse(self) -> bool:
@@ -105,9 +142,10 @@ class BlockScanPart(GpuScanPart):
             "tiles": lambda c: not c["run"] or self.tiles(c) > 1,
         }
 
-    def seconds_on(self, gpu: Gpu, c: Config) -> float:
+    def seconds(self, c: Config) -> float:
         """Modelled seconds: memory traffic over the busy multiprocessors, or the dependent steps of each wave."""
-        threads, rows, run, tiles = int(c["threads"]), int(c["rows"]), self.run(c), self.tiles(c)
+        gpu, threads, rows = usual_gpu(self.target), int(c["threads"]), int(c["rows"])
+        run, tiles = self.run(c), self.tiles(c)
         blocks = self.anchor.cells // self.width * -(-self.width // rows) * tiles
         room = gpu.shared_bytes // (self._shared(c) + 1024)
         resident = max(1, min(gpu.blocks, gpu.threads // (threads * rows), room))
@@ -135,8 +173,7 @@ class BlockScanPart(GpuScanPart):
             s.redeclare("tiled_scan", tile=math.isqrt(tiles - 1) | 1, of=f"{name}_offset")
 
     def schedule(self, s: BaseSchedule, config: Config) -> None:
-        name, rows = self.anchor.name, int(config["rows"])
-        place, others = self.anchor.loops[self.axis.var], [self.anchor.loops[it.var] for it in self.anchor.spatial]
+        name, rows, (others, place) = self.anchor.name, int(config["rows"]), self.loops
         copied = [x.buffer.name for x in self.staged] if self.alongside else []
         offset, local = _combined(s, name)
         if self.tiles(config) == 1:

@@ -1,22 +1,24 @@
-"""Scans on GPUs: base of their parts; one thread per scan, several elements per step."""
+"""Scans that do not wait for each other, shared out to blocks and walked in order, several elements per step.
+
+A core's lanes are adjacent columns, or consecutive elements of one row; a thread has a scan, and loads several elements
+before it waits for the first.
+"""
 
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 
-from tensorir.arith.access import along_last, even
-from tensorir.arith.affine import Arith, Linear
-from tensorir.automatic.facts import Nest, widest_bits
-from tensorir.automatic.part import Config, Part
+from tensorir.automatic.facts import widest_bits
+from tensorir.automatic.levels import MOST_LANES
+from tensorir.automatic.part import Config
 from tensorir.automatic.rules.requests import SECTOR
-from tensorir.gpu_devices import Gpu, usual_gpu
+from tensorir.automatic.rules.scan_part import ScanPart
+from tensorir.gpu_devices import usual_gpu
 from tensorir.ir.dims import most
-from tensorir.ir.structure import among
-from tensorir.ir.tree import Axis, Iter, Load
-from tensorir.ir.visit import uses
+from tensorir.ir.tree import Iter, Load, Store
+from tensorir.ir.visit import find, uses
 from tensorir.schedule.schedule import BaseSchedule
 from tensorir.tune.gpu_model import overlapped
 
@@ -26,64 +28,56 @@ COPIED = 16
 """Maximum bytes of one thread's load."""
 
 
-def along(anchor: Nest) -> Iter:
-    """The axis that a scan runs along."""
-    return next(it for it in anchor.stage.iters if it.axis is not Axis.SPATIAL)
+class ScanLanesPart(ScanPart):
+    """Scans by cores: vector lanes are independent columns, or consecutive elements of one row.
 
+    Knobs: ``block``, columns or rows per block; ``lanes`` per vector.
+    """
 
-class GpuScanPart(Part):
-    """Base of parts for scans on GPUs: what is read, and in which order."""
-
-    rule = "scan"
-
-    @cached_property
-    def axis(self) -> Iter:
-        """The axis that scans run along."""
-        return along(self.anchor)
+    @property
+    def columns(self) -> bool:
+        """True if adjacent elements belong to different scans."""
+        return self.last is not self.axis
 
     @cached_property
-    def staged(self) -> tuple[Load, ...]:
-        """Loads with stride 1 along the scan, of arrays loaded only once."""
-        loads = [x for x in self.anchor.loads if x.buffer not in self.anchor.writes]
-        alone = [x for x in loads if sum(y.buffer is x.buffer for y in loads) == 1]
-        return tuple(x for x in alone if self._steps(x)) if self.anchor.constant else ()
+    def last(self) -> Iter:
+        """The axis along which results are contiguous."""
+        stores = [x for x in find(self.anchor.stage.body, Store) if x.buffer in self.graph.program.outputs or x.index]
+        place = stores[-1].index[-1]
+        return next((it for it in self.anchor.stage.iters if uses(place, {it.var})), self.axis)
 
-    def _steps(self, x: Load) -> bool:
-        """True if a load moves by one element of one dimension along the scan, and its other indices are plain axes."""
-        own = {it.var for it in self.anchor.stage.iters}
-        moved = [i for i in x.index if uses(i, {self.axis.var})]
-        plain = all(i in own or not uses(i, own) for i in x.index if not among(i, moved))
-        step, rest = (even(moved[0], self.axis.var, Arith()) if len(moved) == 1 else None) or (0, Linear({}, 0))
-        return plain and abs(step) == 1 and not rest.terms
+    def knobs(self) -> Mapping[str, Sequence[object]]:
+        lanes = self.levels.lanes(self.bits, MOST_LANES, 1)[:2]
+        return {"block": [512, 128, 2048] if self.columns else [16, 4, 64], "lanes": lanes}
 
-    @cached_property
-    def in_rows(self) -> bool:
-        """True if a scan reads a contiguous row: adjacent threads then read distant addresses."""
-        return any(along_last(x, self.axis.var) for x in self.staged)
+    def seconds(self, c: Config) -> float:
+        """Modelled seconds: one combination per vector of columns, or a vector of each row after the other."""
+        n, block, lanes = self.anchor, int(c["block"]), int(c["lanes"])
+        prices = self.levels.machine.prices
+        cycles = prices.sum if self.columns else self.vector_cycles(lanes)
+        width = n.size([self.last]) if self.columns else n.cells
+        blocks = n.cells // width * math.ceil(width / block)
+        runs = 1 + 8 * prices.stream.rows / self.bits / block if self.columns and block < width else 1.0
+        return self.levels.seconds(n.size(n.stage.iters) / lanes * cycles, n.moved * runs, blocks)
 
-    @cached_property
-    def length(self) -> int:
-        """Elements of a scan; a symbolic extent counts as its maximum."""
-        return most(self.axis.extent)
-
-    @cached_property
-    def row(self) -> Iter:
-        """The axis that numbers adjacent rows of a block."""
-        return self.anchor.spatial[-1]
-
-    def start(self) -> Config | None:
-        return self.fastest()
-
-    def expected(self) -> Callable[[Config], float] | None:
-        gpu = usual_gpu(self.target)
-        return lambda c: self.seconds_on(gpu, c)
-
-    @abstractmethod
-    def seconds_on(self, gpu: Gpu, c: Config) -> float:
-        """Modelled seconds of a configuration on a GPU."""
+    def schedule(self, s: BaseSchedule, config: Config) -> None:
+        (rows, axis), lanes = self.loops, config["lanes"]
+        if self.columns:
+            last = self.anchor.loops[self.last.var]
+            others = [x for x in rows if x != last]
+            block, group, lane = s.split(last, [None, max(1, config["block"] // lanes), lanes])
+            s.reorder(*others, block, axis, group, lane)
+            s.share_out(*others, block)
+        else:
+            if rows:
+                s.reorder(*rows, axis)
+                s.share_out(*rows, each=min(config["block"], self.anchor.cells))
+            lane = s.split(axis, [None, lanes])[1]
+        if lanes > 1:
+            s.vectorize(lane)
 
 
-class ThreadsPart(GpuScanPart):
+class ThreadsPart(ScanPart):
     """Scans on a GPU, one per thread.
 
     Knobs: ``threads`` per block;  ``items``, elements a thread loads before combining them, to pay memory latency once;
@@ -96,21 +90,22 @@ class ThreadsPart(GpuScanPart):
 
     def where(self) -> Mapping[str, Callable[[Config], bool]]:
         each = sum(max(4, widest_bits([self.anchor]) // 8) for _ in self.staged)
-        rows = most(self.row.extent)
         return {
             "threads": lambda c: c["threads"] <= max(self.target.warp, 2 * self.anchor.cells),
             "registers": lambda c: bool(c["shared"]) or c["items"] * each <= 4 * REGISTERS,
-            "shared": lambda c: not c["shared"] or (c["items"] >= 8 and c["threads"] <= max(self.target.warp, rows)),
+            "shared": lambda c: (
+                not c["shared"] or (c["items"] >= 8 and c["threads"] <= max(self.target.warp, self.width))
+            ),
             "room": lambda c: not c["shared"] or c["threads"] * (c["items"] + 4) * each <= self.target.shared_bytes,
         }
 
-    def seconds_on(self, gpu: Gpu, c: Config) -> float:
+    def seconds(self, c: Config) -> float:
         """Modelled seconds: memory traffic over the busy multiprocessors, uncoalesced sectors of loads and stores,
         latency per wave.
         """
         threads, items, shared = int(c["threads"]), int(c["items"]), bool(c["shared"])
-        cells, row = self.anchor.cells, most(self.row.extent)
-        blocks = cells // row * -(-row // threads) if shared else -(-cells // threads)
+        cells, gpu = self.anchor.cells, usual_gpu(self.target)
+        blocks = cells // self.width * -(-self.width // threads) if shared else -(-cells // threads)
         busy = min(1.0, blocks / gpu.units)
         apart = self.in_rows and not shared  # neighbours read columns, and copies of rows, element by element
         wide = max(self._vector(x, items) or 1 for x in self.staged) if apart else 1
@@ -135,8 +130,7 @@ class ThreadsPart(GpuScanPart):
         return next((n for n in (16, 8, 4, 2) if n * size <= COPIED and items % n == 0 and row % n == 0), None)
 
     def schedule(self, s: BaseSchedule, config: Config) -> None:
-        loops, items, shared = self.anchor.loops, config["items"], bool(config["shared"])
-        axis, rows = loops[self.axis.var], [loops[it.var] for it in self.anchor.spatial]
+        (rows, axis), items, shared = self.loops, config["items"], bool(config["shared"])
         s.reorder(*rows, axis)
         if shared:  # rows of a block follow each other in memory
             upper, thread = s.split(rows[-1], [None, config["threads"]])
