@@ -83,6 +83,12 @@ def test_arrays_that_are_called_as_a_scans_tiles_are_in_nobodys_way(target):
     assert "tiled_scan" in steps(tir.scan(D, name="S"), target)
 
 
+@pytest.mark.parametrize(("shape", "axis", "blocks"), [((8, 100_000), 1, 8), ((1000, 1000), 0, 8)])
+def test_few_scans_leave_few_cores_idle(shape, axis, blocks):
+    s = tir.auto_schedule(tir.scan(tir.placeholder(shape, name="A"), axis=axis, name="S"), "opencl -units=16")
+    assert f"blocks ({blocks}, 1, 1)" in s.source()
+
+
 @pytest.mark.parametrize(("length", "tiled"), [(1 << 14, False), (1 << 17, True)])
 def test_tiles_are_for_scans_that_take_longer_than_their_kernels(length, tiled):
     S = tir.scan(tir.placeholder((length,), name="A"), name="S")

@@ -48,7 +48,7 @@ class ScanLanesPart(ScanPart):
 
     def knobs(self) -> Mapping[str, Sequence[object]]:
         lanes = self.levels.lanes(self.bits, MOST_LANES, 1)[:2]
-        return {"block": [512, 128, 2048] if self.columns else [16, 4, 64], "lanes": lanes}
+        return {"block": [512, 128, 2048] if self.columns else [16, 4, 64, 1], "lanes": lanes}
 
     def seconds(self, c: Config) -> float:
         """Modelled seconds: one combination per vector of columns, or a vector of each row after the other."""
