@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 
 from tensorir.arith.access import Group, grouped, groups, slope
@@ -76,6 +76,12 @@ def picked(load: Load, lane: Var, lanes: int) -> float:
     if not load.index or slope(load.index[-1], lane) != 2:
         return 0.0
     return CPU.prices.stream.pick if lanes <= PICKED_LANES else PRICES.element * lanes
+
+
+def slides(groups: Iterable[Group], cells: Iterable[Iter], terms: Iterable[Iter]) -> bool:
+    """True if one of ``cells`` and one of ``terms`` move along one index: windows of adjacent cells overlap."""
+    a, b = ({it.var for it in axes} for axes in (cells, terms))
+    return any(a & set(f.terms) and b & set(f.terms) for g in groups for f in g.forms)
 
 
 def decisions(nest: Nest) -> list[tuple[Expr, ...]]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from tensorir.arith.access import Group
 from tensorir.arith.point import evaluate
 from tensorir.automatic.facts import Graph, Nest
-from tensorir.automatic.rules.register_counts import Reads, decisions, reduced
+from tensorir.automatic.rules.register_counts import Reads, decisions, reduced, slides
 from tensorir.engines.problems import accumulator
 from tensorir.ir.dims import most
 from tensorir.ir.dtypes import is_float
@@ -87,7 +87,7 @@ def image_of(graph: Graph, reads: Reads, narrow: bool = True) -> Image | None:
     narrow: False to accept arrays that need no widening
     """
     nest = reads.nest
-    found = [g for g in reads.groups if _slides(nest, g) and (widened(nest, g.load) or not narrow)]
+    found = [g for g in reads.groups if _overlaps(nest, g) and (widened(nest, g.load) or not narrow)]
     if len(found) != 1 or not nest.constant:
         return None
     (group,), buffer = found, found[0].load.buffer
@@ -98,13 +98,10 @@ def image_of(graph: Graph, reads: Reads, narrow: bool = True) -> Image | None:
     return Image(group, widened(nest, group.load), makers[0] if makers else None)
 
 
-def _slides(nest: Nest, g: Group) -> bool:
-    """True if an index depends on both a cell axis and a reduction axis, so that adjacent cells read common
-    elements.
-    """
-    cells, terms = ({it.var for it in axes if most(it.extent) > 1} for axes in (nest.spatial, nest.reduced))
-    moves = any(cells & set(f.terms) and terms & set(f.terms) for f in g.forms)
-    return moves and any(g.shared(reduced(nest), var, NEIGHBOURS) for var in cells)
+def _overlaps(nest: Nest, g: Group) -> bool:
+    """True if windows move over the array, and those of some neighbouring cells have elements in common."""
+    cells, terms = ([it for it in axes if most(it.extent) > 1] for axes in (nest.spatial, nest.reduced))
+    return slides([g], cells, terms) and any(g.shared(reduced(nest), it.var, NEIGHBOURS) for it in cells)
 
 
 def widened(nest: Nest, load: Load) -> str | None:

@@ -17,7 +17,7 @@ from tensorir.automatic.levels import levels_of
 from tensorir.automatic.part import Config, Part
 from tensorir.automatic.rules.packed import pack, packable
 from tensorir.automatic.rules.product_view import product_view
-from tensorir.automatic.rules.register_counts import Reads, reduced
+from tensorir.automatic.rules.register_counts import Reads, reduced, slides
 from tensorir.automatic.rules.register_image import image_of, widened
 from tensorir.automatic.rules.register_walk import Walk
 from tensorir.automatic.rules.stream import windows
@@ -152,7 +152,9 @@ class RegisterPart(Part):
             return False
         if not self.sums:
             return any(g.count > 1 for g in own)
-        return bool(self.shared) or any(self._slides(n, it, self.lane) for n in self.sums for it in n.reduced)
+        return bool(self.shared) or any(
+            slides(r.groups, [r.nest.spatial[self.lane]], r.nest.reduced) for r in self.reads
+        )
 
     def _scattered(self, reads: Reads, g: Group) -> bool:
         """True if lanes would load an operand from distant addresses and it cannot be packed."""
@@ -323,16 +325,8 @@ class RegisterPart(Part):
     @cached_property
     def _apart(self) -> list[int]:
         """Axes that no window moves along: blocks distributed along them widen no element twice."""
-        moved = {v for f in self.image.group.forms if len(f.terms) > 1 for v in f.terms} if self.image else set()
-        return [n for n, it in enumerate(self.readers[0].spatial) if self.image and it.var not in moved]
-
-    def _slides(self, n: Nest, term: Iter, axis: int | None = None) -> bool:
-        """True if a reduction axis and a cell axis (``axis``, or any) move along one index, so that adjacent cells read
-        common elements.
-        """
-        cells = {it.var for it in n.spatial if axis is None or it is n.spatial[axis]}
-        reads = self.reads[self.sums.index(n)]
-        return any(term.var in f.terms and cells & set(f.terms) for g in reads.groups for f in g.forms)
+        n, image = self.readers[0], self.image
+        return [k for k, it in enumerate(n.spatial) if image and not slides([image.group], [it], n.reduced)]
 
     def _pack_at(self, s: BaseSchedule, packed: str, block: str, lanes: int) -> None:
         lane = self.sums[0].spatial[self.lane].var
@@ -345,7 +339,8 @@ class RegisterPart(Part):
 
     def _summed(self, s: BaseSchedule, n: Nest, c: Config) -> None:
         """Schedule one sum of the register tile: reduction loops outside, rows and vectors of the tile unrolled."""
-        windows = [it for it in n.reduced if self._slides(n, it)]
+        groups = self.reads[self.sums.index(n)].groups
+        windows = [it for it in n.reduced if slides(groups, n.spatial, [it])]
         order = [*(it for it in n.reduced if it not in windows), *windows]
         terms = [n.loops[it.var] for it in order]
         lane = n.loops[n.spatial[self.lane].var]

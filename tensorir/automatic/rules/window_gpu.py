@@ -17,7 +17,7 @@ from tensorir.automatic.part import Config, Part
 from tensorir.automatic.rules.banks import least, passes
 from tensorir.automatic.rules.packed import pack, packable
 from tensorir.automatic.rules.products import summed
-from tensorir.automatic.rules.register_counts import Reads, reduced
+from tensorir.automatic.rules.register_counts import Reads, reduced, slides
 from tensorir.automatic.rules.register_image import Image, image_of
 from tensorir.automatic.rules.requests import SECTOR
 from tensorir.automatic.rules.stream import windows
@@ -105,9 +105,8 @@ class WindowPart(Part):
     @cached_property
     def _windowed(self) -> set[int]:
         """Indices of the axes that windows move along."""
-        own = {it.var: n for n, it in enumerate(self.total.spatial)}
-        terms = {it.var for it in self.total.reduced}
-        return {n for f in self.group.forms for v, n in own.items() if v in f.terms and terms & set(f.terms)}
+        n = self.total
+        return {k for k, it in enumerate(n.spatial) if slides([self.group], [it], n.reduced)}
 
     @cached_property
     def size(self) -> int:
