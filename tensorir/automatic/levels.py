@@ -138,6 +138,10 @@ class Levels(ABC):
         """Assign the iterations of a block to its lanes, one each."""
 
     @abstractmethod
+    def in_registers(self, s: BaseSchedule, loop: str) -> None:
+        """Assign adjacent results of a lane's step to registers: a vector of a core, unrolled in a thread."""
+
+    @abstractmethod
     def spread(self, s: BaseSchedule, loop: str, c: Mapping[str, int], shifts: bool = False) -> str:
         """Assign adjacent elements of a row to lanes; return the loop around the elements of one step of a lane.
 
@@ -223,6 +227,9 @@ class CoreLevels(Levels):
 
     def bind(self, s: BaseSchedule, loop: str) -> None:
         pass  # a core walks them
+
+    def in_registers(self, s: BaseSchedule, loop: str) -> None:
+        s.vectorize(loop)
 
     def spread(self, s: BaseSchedule, loop: str, c: Mapping[str, int], shifts: bool = False) -> str:
         lanes = int(c["lanes"])
@@ -314,6 +321,9 @@ class ThreadLevels(Levels):
 
     def bind(self, s: BaseSchedule, loop: str) -> None:
         s.bind(loop, "thread.x")
+
+    def in_registers(self, s: BaseSchedule, loop: str) -> None:
+        s.unroll(loop)
 
     def spread(self, s: BaseSchedule, loop: str, c: Mapping[str, int], shifts: bool = False) -> str:
         lanes = int(c["lanes"])

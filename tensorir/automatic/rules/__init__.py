@@ -10,7 +10,6 @@ from tensorir.automatic.part import Part
 from tensorir.automatic.rules import (
     open_grid,
     overlap,
-    register_tile,
     rolling,
     rolling_cpu,
     rolling_few,
@@ -25,7 +24,7 @@ from tensorir.automatic.rules import (
     tile_cpu,
     tile_gpu,
     transpose,
-    window_gpu,
+    window,
     winograd_cpu,
     winograd_gpu,
 )
@@ -72,8 +71,7 @@ RULES: tuple[Rule, ...] = (
         tile_cpu.offers,
         tile_gpu.offers,
         stream.chains,
-        register_tile.offers,
-        window_gpu.offers,
+        window.offers,
         transpose.offers,
         split_sum.shared,
         terms.offers,
@@ -83,6 +81,6 @@ RULES: tuple[Rule, ...] = (
     )),
     busy(open_grid.offers),
     stream.offers,  # schedules every stage
-    busy(register_tile.few),
+    busy(window.few),
 )  # fmt: skip
 """Rules for the remaining stages by priority."""

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 from tensorir.arith.affine import structure
 from tensorir.automatic.facts import Graph, Nest
-from tensorir.automatic.rules import register_tile, terms, window_gpu
+from tensorir.automatic.rules import terms, window
 from tensorir.automatic.rules.product_view import product_view
 from tensorir.errors import TensorIRError
 from tensorir.ir.tree import Binary, Call, Expr, Load, Select, Unary
@@ -96,7 +96,7 @@ def _copies(graph: Graph, nest: Nest, reader: Nest, target: Target) -> bool:
         return False
     if reader.reuses and (target.kind != "cpu" or product_view(reader)):
         return True
-    found = [*register_tile.offers(graph, reader, target), *window_gpu.offers(graph, reader, target)]
+    found = [*window.offers(graph, reader, target)]
     lanes = not found and has(nest.stage.body, Select) and next(terms.offers(graph, reader, target), None)
     return bool(lanes) or any(nest.name in p.names for p in found)
 

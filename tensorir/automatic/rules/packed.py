@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tensorir.arith.access import Group
-from tensorir.automatic.rules.register_counts import Reads
+from tensorir.automatic.rules.window_reads import Reads
 from tensorir.ir.tree import Var
 from tensorir.schedule.analysis import packed_names
 from tensorir.schedule.schedule import BaseSchedule

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from tensorir.arith.access import alike, first_step
 from tensorir.arith.affine import Arith, structure
 from tensorir.automatic.facts import Nest
-from tensorir.automatic.rules.register_image import Image
+from tensorir.automatic.rules.window_image import Image
 from tensorir.engines.problems import Gemm, accumulator
 from tensorir.engines.product import SHORT_RUN, Product
 from tensorir.ir.build import binary

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from tensorir.arith.access import Group
 from tensorir.automatic.facts import Nest, bytes_of
-from tensorir.automatic.rules.register_counts import Reads, reduced
+from tensorir.automatic.rules.window_reads import Reads, reduced
 from tensorir.ir.dims import dims_in, most
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.tree import Binary, Buffer, Load, Select

@@ -11,9 +11,9 @@ from tensorir.automatic.counts import called
 from tensorir.automatic.facts import Graph, Nest, bytes_of, vector_lanes, widest_bits
 from tensorir.automatic.levels import levels_of
 from tensorir.automatic.part import Config, Part
-from tensorir.automatic.rules.register_counts import PICKED_LANES, picked
 from tensorir.automatic.rules.requests import WINDOW, Requests, Run
 from tensorir.automatic.rules.row_chain import LONGEST_CHAIN
+from tensorir.automatic.rules.window_reads import PICKED_LANES, picked
 from tensorir.engines.blocks import add_by_tree, joint
 from tensorir.engines.model import crowding
 from tensorir.gpu_devices import usual_gpu

@@ -16,11 +16,11 @@ from typing import ClassVar
 from tensorir.arith.access import alike
 from tensorir.automatic.facts import Graph, Nest
 from tensorir.automatic.part import Config, Part
-from tensorir.automatic.rules import register_tile, stream
+from tensorir.automatic.rules import stream, window
 from tensorir.automatic.rules.product_view import ProductView, in_groups, innermost, product_view, short, turned_view
 from tensorir.automatic.rules.products import ProductPart, summed
-from tensorir.automatic.rules.register_counts import Reads
-from tensorir.automatic.rules.register_image import Image, image_of
+from tensorir.automatic.rules.window_image import Image, image_of
+from tensorir.automatic.rules.window_reads import Reads
 from tensorir.engines.gemm_cpu import (
     ColumnTile,
     PaddedTile,
@@ -106,7 +106,7 @@ def _of_groups(graph: Graph, anchor: Nest, target: Target, total: Nest, grouped:
         name = "turned" if turned else "column"
         wide = min(wide, target.vector_bytes)
         parts.append(RegisterProductPart(graph, anchor, target, total, name, view, ColumnTile, None, wide))
-    yield from sorted([*parts, *register_tile.offers(graph, anchor, target)], key=seconds_of)
+    yield from sorted([*parts, *window.offers(graph, anchor, target)], key=seconds_of)
 
 
 def gathered(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:

@@ -8,25 +8,21 @@ block stages its tile of the image in shared memory; so it does for types below 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 
 from tensorir.arith.access import Group
-from tensorir.automatic.facts import Graph, Nest
-from tensorir.automatic.part import Config, Part
+from tensorir.automatic.facts import Nest
+from tensorir.automatic.part import Config
 from tensorir.automatic.rules.banks import least, passes
-from tensorir.automatic.rules.packed import pack, packable
-from tensorir.automatic.rules.products import summed
-from tensorir.automatic.rules.register_counts import Reads, reduced, slides
-from tensorir.automatic.rules.register_image import Image, image_of
 from tensorir.automatic.rules.requests import SECTOR
-from tensorir.automatic.rules.stream import windows
+from tensorir.automatic.rules.window_part import WindowPart
+from tensorir.automatic.rules.window_reads import reduced
 from tensorir.gpu_devices import Gpu, usual_gpu
-from tensorir.ir.dims import most
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.layout import LANES_OF_WARP
+from tensorir.ir.tree import Var
 from tensorir.schedule.schedule import BaseSchedule
-from tensorir.target import Target
 from tensorir.tune.gpu_model import (
     COPY_SLOTS,
     IN_ORDER_OVERLAP,
@@ -35,8 +31,6 @@ from tensorir.tune.gpu_model import (
     overlapped,
 )
 
-TERMS = 49
-"""Maximum terms, all unrolled."""
 THREADS = (64, 128, 256)
 """Legal numbers of threads per block."""
 FEW_CELLS = 1024
@@ -53,38 +47,12 @@ PACKED = 128
 """Elements of an operand packed per block."""
 
 
-def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
-    """Yield a part for a reduction over windows of one array, of constant extents and at most ``TERMS`` terms, and its
-    epilogue; none if no configuration is legal.
-    """
-    if target.kind != "gpu" or not anchor.constant or len(anchor.writes) != 1:
-        return
-    sums = (anchor.name,) if anchor.kind == "reduce" else windows(graph, anchor, again=True)
-    if len(sums) != 1 or summed(graph, anchor):
-        return
-    total = graph.nests[sums[0]]
-    image = image_of(graph, Reads(total), narrow=False)
-    shapes = {tuple(most(it.extent) for it in n.spatial) for n in (anchor, total)}
-    if image and len(shapes) == 1 and total.size(total.reduced) <= TERMS:
-        part = WindowPart(graph, anchor, target, total, image)
-        if part.tiled and any(True for _ in part.legal()):
-            yield part
-
-
-class WindowPart(Part):
+class ThreadWindows(WindowPart):
     """Blocks of ``t0`` x ``t1`` x ``t2`` threads along the last axes, each thread with ``c0`` x ``c1`` x ``c2``
     cells.
     """
 
-    rule = "tile"
-
-    def __init__(self, graph: Graph, anchor: Nest, target: Target, total: Nest, image: Image) -> None:
-        made = [image.made.name] if image.made else []
-        why = f"{anchor.cells} cells, windows of {total.size(total.reduced)} terms each"
-        super().__init__(graph, anchor, target, [total.name, *made], why)
-        self.total, self.image, self.reads, self.group = total, image, Reads(total), image.group
-        self._boxes: dict[tuple[Group, tuple[int, ...]], list[int]] = {}
-        self._slopes: dict[Group, list[list[int]]] = {}
+    taps = 49
 
     @property
     def name(self) -> str:
@@ -92,21 +60,30 @@ class WindowPart(Part):
 
     # -- what the cells are like
 
+    @property
+    def suits(self) -> bool:
+        """True for windows of one array with few terms, for which some configuration is legal."""
+        return self.image is not None and self.terms <= self.taps
+
+    @property
+    def total(self) -> Nest:
+        """The sum."""
+        return self.sums[0]
+
     @cached_property
-    def extents(self) -> list[int]:
-        """Cells along each spatial axis."""
-        return [most(it.extent) for it in self.total.spatial]
+    def group(self) -> Group:
+        """Loads of the image."""
+        assert self.image is not None
+        return self.image.group
 
     @cached_property
     def tiled(self) -> list[int]:
         """Indices of the tiled axes."""
         return [n for n, extent in enumerate(self.extents) if extent > 1][-TILED:]
 
-    @cached_property
-    def _windowed(self) -> set[int]:
-        """Indices of the axes that windows move along."""
-        n = self.total
-        return {k for k, it in enumerate(n.spatial) if slides([self.group], [it], n.reduced)}
+    @property
+    def rows(self) -> list[int]:
+        return self.tiled[:-1]
 
     @cached_property
     def size(self) -> int:
@@ -116,8 +93,15 @@ class WindowPart(Part):
     @cached_property
     def across(self) -> bool:
         """True if windows are along the last axis, or lanes read with a stride."""
-        last = self.tiled[-1]
-        return last in self._windowed or self.group.step(self.total.spatial[last].var) != 1
+        return self.lane in self.windowed or self.group.step(self._last) != 1
+
+    def far(self, step: int | None) -> bool:
+        return not self.across and step not in (0, 1)
+
+    @property
+    def _last(self) -> Var:
+        """The axis that lanes are along."""
+        return self.total.spatial[self.lane].var
 
     @cached_property
     def shared(self) -> bool:
@@ -134,7 +118,7 @@ class WindowPart(Part):
 
     def _cells_of(self, n: int) -> list[int]:
         axis, last = self.tiled[n], n == len(self.tiled) - 1
-        if axis in self._windowed:
+        if axis in self.windowed:
             return [1, 2, 4] if self.across or n == 0 else [1, 2]
         if not last or self.across:
             return [1]
@@ -183,32 +167,23 @@ class WindowPart(Part):
     def _block_bytes(self, c: Config) -> int:
         return sum(_bytes(g) * self._read(g, self._tile(c)) for g in (self.group, *self._filters(c)))
 
-    def start(self) -> Config | None:
-        return self._first
-
     @cached_property
-    def _first(self) -> Config | None:
+    def first(self) -> Config | None:
         """Configuration of least modelled time; if ``across``, among those within ``NEAR_FACTOR`` the one without bank
         conflicts and with the fewest sectors. None if none is legal.
         """
-        seconds = self.expected()
-        assert seconds is not None
-        known = [(seconds(c), n, c) for n, c in enumerate(self.legal())]
+        known = [(self.seconds(c), n, c) for n, c in enumerate(self.legal())]
         if not known:
             return None
         fastest = min(known)
         near = [c for time, _, c in known if time <= NEAR_FACTOR * fastest[0] and self._apart(c)] if self.across else []
-        return min(near, key=lambda c: (self._moved(c), seconds(c)), default=fastest[2])
+        return min(near, key=lambda c: (self._moved(c), self.seconds(c)), default=fastest[2])
 
-    def expected(self) -> Callable[[Config], float] | None:
-        gpu = usual_gpu(self.target)
-        return lambda c: self._seconds(c, gpu)
-
-    def _seconds(self, c: Config, gpu: Gpu) -> float:
+    def seconds(self, c: Config) -> float:
         """Modelled seconds: L2 sectors, memory traffic, instructions and shared-memory wavefronts overlap; latency is
         added per wave of blocks.
         """
-        blocks = self._blocks(c)
+        blocks, gpu = self._blocks(c), usual_gpu(self.target)
         instructions, taken = self._of_warp(c)
         warps = blocks * -(-self._threads(c) // LANES_OF_WARP)
         units = min(gpu.units, blocks)
@@ -235,8 +210,8 @@ class WindowPart(Part):
 
     def _of_warp(self, c: Config) -> tuple[float, float]:
         """(instructions, shared-memory wavefronts) of a warp."""
-        threads, own, terms, filters = self._threads(c), self._own(c), self._terms_count, self._filters(c)
-        lanes, others = self._lanes(c), len(self.reads.groups) - 1 - len(filters)
+        threads, own, terms, filters = self._threads(c), self._own(c), self.terms, self._filters(c)
+        lanes, others = self._lanes(c), len(self.reads[0].groups) - 1 - len(filters)
         loads = self._read(self.group, own) * self.size / lanes
         asked = math.prod(own) * terms * (self.total.operations + others) + loads + terms * len(filters)
         asked += LOOP_INSTRUCTIONS * LANES_OF_WARP / max(1, 16 // self.size)
@@ -251,13 +226,9 @@ class WindowPart(Part):
         return asked + copies * COPY_SLOTS, taken
 
     @cached_property
-    def _terms_count(self) -> int:
-        return self.total.size(self.total.reduced)
-
-    @cached_property
     def _step(self) -> int:
         """Stride in elements between adjacent lanes' reads."""
-        return abs(self.group.step(self.total.spatial[self.tiled[-1]].var) or 1)
+        return abs(self.group.step(self._last) or 1)
 
     def _lanes(self, c: Config) -> int:
         """Bytes of one lane's image load."""
@@ -293,10 +264,18 @@ class WindowPart(Part):
         return [g for g in self._others if self._read(g, self._tile(c)) > self._read(g, one)]
 
     @cached_property
+    def _boxes(self) -> dict[tuple[Group, tuple[int, ...]], list[int]]:
+        return {}
+
+    @cached_property
+    def _slopes(self) -> dict[Group, list[list[int]]]:
+        return {}
+
+    @cached_property
     def _others(self) -> list[Group]:
-        last = self.total.spatial[self.tiled[-1]].var
-        found = [g for g in self.reads.groups if g.load.buffer is not self.group.load.buffer]
-        return [g for g in found if g.step(last) == 0 and packable(self.reads, g)]
+        last = self._last
+        found = [g for g in self.reads[0].groups if g.load.buffer is not self.group.load.buffer]
+        return [g for g in found if g.step(last) == 0 and self.packable(self.reads[0], g)]
 
     def _blocks(self, c: Config) -> int:
         """Number of blocks of the grid in a configuration."""
@@ -335,15 +314,10 @@ class WindowPart(Part):
     # -- the steps
 
     def schedule(self, s: BaseSchedule, config: Config) -> None:
-        y, image = self.total.name, self.group.load.buffer.name
-        last = self.total.spatial[self.tiled[-1]].var
-        packs = [pack(s, self.reads, g, last) for g in self._packed]
-        out = self.anchor.name if self.anchor is not self.total else s.stage_out(y, "root", "register").name
-        along, block, inner = self._walk(s, [str(x) for x in s.loops(out)], config)
-        s.compute_at(y, along)
-        if self.anchor is not self.total:
-            s.set_scope(y, "register")
-        self._sums(s)
+        image, packs, terms = self.group.load.buffer.name, self.packs(s), self.ordered(self.total)
+        along, block, inner = self._walk(s, self.written(s), config)
+        self.sum_at(s, along)
+        term = self.total.loops[terms[-1].var]
         vector = config[f"c{len(self.tiled) - 1}"]
         lanes = vector if vector > 1 and not self.across else None
         written = lanes or (vector if self._in_vectors(vector) else None)
@@ -355,27 +329,16 @@ class WindowPart(Part):
             s.stage_in(image, at=along, scope="register", vector=lanes)
         for g in self._filters(config):
             copy = s.stage_in(g.load.buffer.name, at=block, scope="shared")
-            s.stage_in(copy.name, at=self._terms[-1], scope="register")
+            s.stage_in(copy.name, at=term, scope="register")
         for name in packs:
-            s.stage_in(name, at=self._terms[-1], scope="register", vector=lanes)
+            s.stage_in(name, at=term, scope="register", vector=lanes)
             self._in_turn(s, name)
         if written:
             s.vectorize(inner)
-        elif self.tiled[-1] in self._windowed:
+        elif self.lane in self.windowed:
             s.unroll(inner)
-        if self.image.made:
+        if self.image and self.image.made:
             s.compute_inline(self.image.made.name)
-
-    @cached_property
-    def _packed(self) -> list[Group]:
-        """Operands packed by a separate kernel, so that lanes load contiguous vectors."""
-        var = self.total.spatial[self.tiled[-1]].var
-        others = [g for g in self.reads.groups if g.load.buffer is not self.group.load.buffer]
-        return [g for g in others if not self.across and g.step(var) not in (0, 1) and packable(self.reads, g)]
-
-    @cached_property
-    def _terms(self) -> list[str]:
-        return [self.total.loops[it.var] for it in self.total.reduced]
 
     def _walk(self, s: BaseSchedule, own: Sequence[str], c: Config) -> tuple[str, str, str]:
         """Split and bind the output's loops; return (thread loop along the last axis, block loop, innermost loop)."""
@@ -391,22 +354,14 @@ class WindowPart(Part):
             rows = s.fuse(*threads[:-1], name="across") if len(threads) > 2 else threads[0]
             s.bind(rows, "thread.y")
         for n, axis in enumerate(self.tiled[:-1]):
-            if axis in self._windowed:
+            if axis in self.windowed:
                 s.unroll(inner[n])
         return threads[-1], block, inner[-1]
 
     def _in_vectors(self, cells: int) -> bool:
         """True if a thread stores ``cells`` cells of a row as one vector."""
         bits = max(DTYPES[b.dtype].bits for b in self.anchor.writes)
-        return 1 < cells <= 128 // bits and self.extents[self.tiled[-1]] % cells == 0
-
-    def _sums(self, s: BaseSchedule) -> None:
-        """Reorder loops to cells of other threads, reduction, cells of a thread; unroll the last two."""
-        cells = [self.total.loops[it.var] for it in self.total.spatial]
-        tiled = [cells[axis] for axis in self.tiled]
-        s.reorder(*(x for x in cells if x not in tiled), *self._terms, *tiled)
-        for loop in (*self._terms, *tiled):
-            s.unroll(loop)
+        return 1 < cells <= 128 // bits and self.extents[self.lane] % cells == 0
 
     def _copied(self, c: Config) -> int | None:
         """Elements per vector copy of a staged row, up to 16 bytes; None for scalar copies."""

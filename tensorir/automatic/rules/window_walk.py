@@ -6,13 +6,13 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 from tensorir.automatic.facts import Nest
-from tensorir.automatic.rules.register_counts import END_TILES, PICKED_LANES, borders, decisions
+from tensorir.automatic.rules.window_reads import END_TILES, PICKED_LANES, borders, decisions
 from tensorir.ir.dims import most
 from tensorir.ir.tree import Var
 from tensorir.ir.visit import uses
@@ -51,7 +51,7 @@ class Walk:
     lanes: int
     vectors: int
     wanted: int
-    first: Sequence[int] = ()
+    first: Collection[int] = ()
     blocks: list[str] = field(default_factory=list)
     inside: list[str] = field(default_factory=list)
     rows: dict[int, str] = field(default_factory=dict)

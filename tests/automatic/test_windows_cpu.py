@@ -7,8 +7,8 @@ import tensorir as tir
 from tensorir.arith.access import grouped
 from tensorir.automatic.facts import Graph
 from tensorir.automatic.plan import plans
-from tensorir.automatic.rules.register_counts import Reads, borders
-from tensorir.automatic.rules.register_walk import balanced, parted, shifted
+from tensorir.automatic.rules.window_reads import Reads, borders
+from tensorir.automatic.rules.window_walk import balanced, parted, shifted
 
 CPUS = ("opencl -registers=16 -vector_bytes=32 -units=2", "c -registers=32 -vector_bytes=64 -units=2")
 NAME = "cpu_tile_registers"

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from tensorir.arith.access import Group
 from tensorir.arith.point import evaluate
 from tensorir.automatic.facts import Graph, Nest
-from tensorir.automatic.rules.register_counts import Reads, decisions, reduced, slides
+from tensorir.automatic.rules.window_reads import Reads, decisions, reduced, slides
 from tensorir.engines.problems import accumulator
 from tensorir.ir.dims import most
 from tensorir.ir.dtypes import is_float

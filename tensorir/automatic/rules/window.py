@@ -1,0 +1,56 @@
+"""Windows: register tiles of cells that read common elements and are no matrix products.
+
+Depthwise and grouped convolutions, pooling, stencils, sums of three operands: ``CoreWindows`` on CPUs,
+``ThreadWindows`` on GPUs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tensorir.automatic.facts import Graph, Nest
+from tensorir.automatic.part import Part
+from tensorir.automatic.rules.product_view import product_view
+from tensorir.automatic.rules.stream import windows
+from tensorir.automatic.rules.window_cpu import CoreWindows
+from tensorir.automatic.rules.window_gpu import ThreadWindows
+from tensorir.ir.dims import most
+from tensorir.ir.structure import structure
+from tensorir.target import Target
+
+
+FEW_READS = 6
+"""Reads of a cell up to which cells one after another are as fast on a core: a tile goes through all of its rows at
+once, more of them than caches fetch ahead.
+"""
+
+
+def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
+    """Yield a part for cells that read common elements, with the sums that only they read."""
+    if not _reads_few(graph, anchor, target):
+        yield from _tiles(graph, anchor, target)
+
+
+def few(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
+    """Yield the part for a map of few reads on a CPU, behind the stream that is usually faster."""
+    if _reads_few(graph, anchor, target):
+        yield from _tiles(graph, anchor, target)
+
+
+def _reads_few(graph: Graph, anchor: Nest, target: Target) -> bool:
+    single = target.kind == "cpu" and anchor.kind == "map" and not windows(graph, anchor, again=True)
+    return single and len({structure(x) for x in anchor.loads}) <= FEW_READS
+
+
+def _tiles(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
+    gpu = target.kind == "gpu"
+    if (gpu and not anchor.constant) or len(anchor.writes) != 1:
+        return
+    names = (anchor.name,) if anchor.kind == "reduce" else windows(graph, anchor, again=True)
+    sums = [graph.nests[name] for name in names]
+    shapes = {tuple(most(it.extent) for it in n.spatial) for n in (anchor, *sums)}
+    if len(shapes) > 1 or any(n.reuses if gpu else product_view(n) for n in sums):  # cores tile products in groups
+        return
+    part = (ThreadWindows if gpu else CoreWindows)(graph, anchor, target, sums)
+    if part.suits:
+        yield part
