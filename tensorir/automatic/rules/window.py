@@ -18,7 +18,6 @@ from tensorir.ir.dims import most
 from tensorir.ir.structure import structure
 from tensorir.target import Target
 
-
 FEW_READS = 6
 """Reads of a cell up to which cells one after another are as fast on a core: a tile goes through all of its rows at
 once, more of them than caches fetch ahead.
