@@ -18,6 +18,8 @@ from tensorir.tune.space import Space
 
 Config = Mapping[str, int]
 """Values of a part's knobs, by name: integers, except for knobs that only an engine reads."""
+CLEARLY = 1.5
+"""Least ratio of modelled seconds by which a plan or part goes before another: models differ by less."""
 
 
 def parts_of(c: Config) -> int:

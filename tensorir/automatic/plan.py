@@ -13,7 +13,7 @@ from typing import Any
 
 from tensorir.automatic.counts import Counts, counts_of
 from tensorir.automatic.facts import NO_WISHES, Graph, Nest, Wishes
-from tensorir.automatic.part import Config, Part
+from tensorir.automatic.part import CLEARLY, Config, Part
 from tensorir.automatic.rules import RULES, RULES_BEFORE_INLINING, Rule
 from tensorir.automatic.rules.inline import inlined
 from tensorir.automatic.rules.redeclared import Redeclared, redeclared
@@ -47,8 +47,6 @@ TUNED = 2
 """Maximum number of parts whose knobs are searched, by importance; the others keep their defaults."""
 MOST_CONFIGURATIONS = 5000
 """Maximum legal configurations of a space with knobs of several parts."""
-CLEARLY = 1.5
-"""Least ratio of modelled seconds by which a plan or part goes before another: models differ by less."""
 FULL_TARGETS = {"cpu": Target.parse("opencl"), "gpu": Target.parse("cuda -arch=sm_90a")}
 """A machine-independent target of each kind; the GPU has every feature that rules require."""
 

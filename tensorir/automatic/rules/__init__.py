@@ -11,10 +11,6 @@ from tensorir.automatic.rules import (
     open_grid,
     overlap,
     rolling,
-    rolling_cpu,
-    rolling_few,
-    rolling_gpu,
-    rolling_threads,
     rows,
     scan,
     scatter,
@@ -46,19 +42,7 @@ def busy(rule: Rule) -> Rule:
     return offers
 
 
-RULES_BEFORE_INLINING: tuple[Rule, ...] = tuple(
-    map(
-        busy,
-        (
-            rolling_cpu.offers,
-            rolling_few.offers,
-            rolling_gpu.offers,
-            rolling_threads.offers,
-            rolling.offers,
-            overlap.offers,
-        ),
-    )
-)
+RULES_BEFORE_INLINING: tuple[Rule, ...] = tuple(map(busy, (rolling.offers, overlap.offers)))
 """Rules that claim stages before any stage is inlined."""
 RULES: tuple[Rule, ...] = (
     *map(busy, (

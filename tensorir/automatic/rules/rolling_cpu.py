@@ -5,28 +5,21 @@ With queries in lanes no operand is packed, and a query's running maximum and su
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 
-from tensorir.automatic.facts import Graph, Nest, vector_lanes
-from tensorir.automatic.part import Config, Part, parts_of
-from tensorir.automatic.rules.rolling import RollingPart, own_loops, skip_masked
+from tensorir.automatic.facts import Nest, vector_lanes
+from tensorir.automatic.part import Config, parts_of
+from tensorir.automatic.rules.rolling_part import RollingPart, own_loops, skip_masked
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.structure import identical
 from tensorir.ir.tree import Buffer
 from tensorir.machine import machine_of
 from tensorir.schedule.schedule import BaseSchedule
-from tensorir.target import Target
 from tensorir.tune.legal import Predicate
 
 QUERIES = 64
 """Queries of a block where there are many."""
-
-
-def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
-    """Yield a part for attention on a CPU, if there are enough queries to fill vectors."""
-    if target.kind == "cpu":
-        yield from TiledRollingPart.tiled(graph, anchor, target)
 
 
 class TiledRollingPart(RollingPart):

@@ -5,17 +5,14 @@ Keys and values are read once by a block, from memory to registers; queries, sco
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
-from tensorir.automatic.facts import Graph, Nest
-from tensorir.automatic.part import Config, Part
-from tensorir.automatic.rules import rolling_gpu, rolling_threads
-from tensorir.automatic.rules.rolling import own_loops
+from tensorir.automatic.facts import Nest
+from tensorir.automatic.part import Config
 from tensorir.automatic.rules.rolling_gpu import WarpRollingPart
+from tensorir.automatic.rules.rolling_part import own_loops
 from tensorir.gpu_devices import Gpu
 from tensorir.schedule.schedule import BaseSchedule
-from tensorir.target import Target
 from tensorir.tune.legal import Predicate
 
 MOST_QUERIES = 32
@@ -23,22 +20,6 @@ MOST_QUERIES = 32
 HELD_SUMS = 64
 """Maximum accumulators per thread."""
 VECTOR = 4
-CLEARLY = 1.5
-"""Least ratio of modelled seconds that decides between this and other tiles."""
-
-
-def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
-    """Yield a part for attention with few queries on a GPU, unless tiles of many queries are about as fast."""
-    if target.kind == "gpu":
-        others = (*rolling_gpu.offers(graph, anchor, target), *rolling_threads.offers(graph, anchor, target))
-        least = min(map(_seconds, others), default=math.inf)
-        yield from (p for p in FewQueriesPart.tiled(graph, anchor, target) if CLEARLY * _seconds(p) < least)
-
-
-def _seconds(part: Part) -> float:
-    """Modelled seconds of a part's fastest configuration; inf without one."""
-    seconds, found = part.expected(), part.fastest()
-    return math.inf if seconds is None or found is None else seconds(found)
 
 
 class FewQueriesPart(WarpRollingPart):

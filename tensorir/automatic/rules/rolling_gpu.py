@@ -6,20 +6,19 @@ Scores and weights of a tile of keys pass through shared memory; one thread per 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 
 from tensorir.arith.access import slope
-from tensorir.automatic.facts import Graph, Nest
-from tensorir.automatic.part import Config, Part, parts_of
+from tensorir.automatic.facts import Nest
+from tensorir.automatic.part import Config, parts_of
 from tensorir.automatic.rules.matrix_view import multiplies
-from tensorir.automatic.rules.rolling import RollingPart, own_loops, skip_masked
-from tensorir.gpu_devices import Gpu, gpu_of
+from tensorir.automatic.rules.rolling_part import RollingPart, own_loops, skip_masked
+from tensorir.gpu_devices import Gpu, gpu_of, usual_gpu
 from tensorir.ir.dtypes import DTYPES
 from tensorir.ir.tree import Buffer, Const, Var
 from tensorir.ir.visit import find
 from tensorir.schedule.schedule import BaseSchedule
-from tensorir.target import Target
 from tensorir.tune.legal import Predicate
 
 KINDS = {"float16": "f16", "bfloat16": "bf16"}
@@ -34,12 +33,6 @@ weight, the weight's 16-bit store at the cost of a full word, a vector load for 
 """
 QUERY_BYTES = 1024
 """Bytes of shared memory for the maxima, sums and scales of a block's queries."""
-
-
-def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
-    """Yield a part for attention on tensor cores, for 16-bit operands on sm_80 and later."""
-    if target.kind == "gpu" and target.has("sm_80"):
-        yield from WarpRollingPart.tiled(graph, anchor, target)
 
 
 class WarpRollingPart(RollingPart):
@@ -59,6 +52,8 @@ class WarpRollingPart(RollingPart):
     def suits(self) -> bool:
         """True if the stages have the axes of attention and tensor-core instructions compute both products."""
         rows = self.rows
+        if self.needs and not self.target.has(self.needs):
+            return False
         counts = [(n, rows) for n in (self.largest, self.total, *self.alongside)]
         counts += [(n, rows + 1) for n in (self.sums, self.anchor, self.weights, *self.scores)]
         if not rows or any(len(n.spatial) != count or len(n.writes) != 1 for n, count in counts):
@@ -156,8 +151,8 @@ class WarpRollingPart(RollingPart):
         return min(255, self.columns // 2 + 128)
 
     def expected(self) -> Callable[[Config], float] | None:
-        gpu = gpu_of(self.target)
-        return (lambda c: self._seconds(c, gpu)) if gpu else None
+        gpu = usual_gpu(self.target)
+        return lambda c: self._seconds(c, gpu)
 
     def _seconds(self, c: Config, gpu: Gpu) -> float:
         """Modelled seconds: waves of blocks that share a multiprocessor; a tile of keys takes as long as its busiest

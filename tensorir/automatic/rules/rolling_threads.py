@@ -6,16 +6,14 @@ Shared memory is read in vectors of four elements, swizzled against bank conflic
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
-from tensorir.automatic.facts import Graph, Nest
-from tensorir.automatic.part import Config, Part
-from tensorir.automatic.rules.rolling import own_loops
+from tensorir.automatic.part import Config
 from tensorir.automatic.rules.rolling_gpu import WarpRollingPart, mapped
+from tensorir.automatic.rules.rolling_part import own_loops
 from tensorir.gpu_devices import Gpu
 from tensorir.ir.tree import Buffer
 from tensorir.schedule.schedule import BaseSchedule
-from tensorir.target import Target
 from tensorir.tune.legal import Predicate
 
 TILE = 8
@@ -27,12 +25,6 @@ weight, the weight's store, a load for the sum.
 """
 HELD_SUMS = 160
 """Maximum accumulators and scores per thread that leave registers for operands."""
-
-
-def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
-    """Yield a part for attention in float32 on a GPU."""
-    if target.kind == "gpu":
-        yield from ThreadRollingPart.tiled(graph, anchor, target)
 
 
 class ThreadRollingPart(WarpRollingPart):

@@ -18,7 +18,7 @@ from tensorir.automatic.facts import Graph, Nest, widest_bits
 from tensorir.automatic.levels import MOST_LANES, terms_of_threads
 from tensorir.automatic.part import Config
 from tensorir.automatic.rules.requests import SECTOR
-from tensorir.automatic.rules.rolling import own_loops
+from tensorir.automatic.rules.rolling_part import own_loops
 from tensorir.automatic.rules.scan_part import ScanPart
 from tensorir.engines.blocks import extent_of
 from tensorir.gpu_devices import usual_gpu
