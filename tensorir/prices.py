@@ -80,12 +80,14 @@ class RollingPrices:
 
     multiply: of a multiply-add of vectors, loads included;  scalar: of one outside of vectors, loads included
     weight:   multiply-adds that a score costs on its way to a weight;  rescale: those of a partial result per tile
+    near:     scores and partial results of a block that double its cycles: they leave the nearest caches
     """
 
     multiply: float = 1.5
     scalar: float = 2.1
     weight: float = 24.0
     rescale: float = 4.0
+    near: int = 1 << 16
 
 
 @dataclass(frozen=True)

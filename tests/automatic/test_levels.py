@@ -13,7 +13,7 @@ from tensorir.target import Target
 CORES, THREADS = "c -registers=32 -vector_bytes=64 -units=4", "cuda -arch=sm_80"
 ROWS = ("rows", "rows_part", "rows_along", "rows_across", "rows_split")
 SCANS = ("scan", "scan_part", "scan_lanes", "scan_tiles")
-MODULES = (*ROWS, *SCANS, "stream", "open_grid", "scatter", "split_sum", "rolling")
+MODULES = (*ROWS, *SCANS, "stream", "open_grid", "scatter", "split_sum", "rolling", "rolling_part")
 """Modules of rules that schedule cores and threads alike."""
 
 

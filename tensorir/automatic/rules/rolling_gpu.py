@@ -1,4 +1,4 @@
-"""Attention on tensor cores: a warp accumulates 16 queries in registers; both products are ``mma`` instructions.
+"""Attention on GPUs, and on tensor cores: a warp accumulates 16 queries in registers; both products are ``mma``.
 
 Scores and weights of a tile of keys pass through shared memory; one thread per query updates its maximum and sum.
 """
@@ -6,72 +6,53 @@ Scores and weights of a tile of keys pass through shared memory; one thread per 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
 from functools import cached_property
+from typing import ClassVar
 
-from tensorir.arith.access import slope
 from tensorir.automatic.facts import Nest
-from tensorir.automatic.part import Config, parts_of
+from tensorir.automatic.part import Config
 from tensorir.automatic.rules.matrix_view import multiplies
-from tensorir.automatic.rules.rolling_part import RollingPart, own_loops, skip_masked
-from tensorir.gpu_devices import Gpu, gpu_of, usual_gpu
+from tensorir.automatic.rules.rolling_part import RollingPart, array_of, own_loops, skip_masked
+from tensorir.gpu_devices import Gpu, usual_gpu
 from tensorir.ir.dtypes import DTYPES
-from tensorir.ir.tree import Buffer, Const, Var
+from tensorir.ir.tree import Buffer, Const
 from tensorir.ir.visit import find
 from tensorir.schedule.schedule import BaseSchedule
 from tensorir.tune.legal import Predicate
 
+BLOCK_BYTES = 1024
+"""Bytes of shared memory that the device takes for a block, beyond its arrays."""
 KINDS = {"float16": "f16", "bfloat16": "bf16"}
 """dtype -> its name in tensor-core instructions."""
 QUERIES = 16
 """Queries per warp: rows of one instruction."""
-WIDEST_RESULT = 256
-"""Maximum columns of the result, whose accumulators are held in a warp's registers."""
 SOFTMAX_BYTES, SOFTMAX_SLOTS = 18, 21
 """Bytes of shared-memory traffic per score, and instructions per score: a store, a load for the maximum, a load for the
 weight, the weight's 16-bit store at the cost of a full word, a vector load for the sum.
 """
-QUERY_BYTES = 1024
-"""Bytes of shared memory for the maxima, sums and scales of a block's queries."""
 
 
-class WarpRollingPart(RollingPart):
-    """Attention in blocks of ``warps`` with 16 queries each, over tiles of ``keys`` with ``stages`` pipeline stages."""
+class GpuRollingPart(RollingPart):
+    """Attention in blocks of threads over tiles of keys, with ``stages`` pipeline stages of their copies.
 
-    rule = "rolling"
-    needs = "sm_80"
-    queries = QUERIES
-    widest = WIDEST_RESULT
+    widest: most terms of a score and columns of the result
+    """
 
-    @property
-    def name(self) -> str:
-        return "rolling_mma"
+    widest: ClassVar[int]
 
     # -- what is multiplied
 
     def suits(self) -> bool:
-        """True if the stages have the axes of attention and tensor-core instructions compute both products."""
-        rows = self.rows
-        if self.needs and not self.target.has(self.needs):
+        """True if the products also have operands of the forms and types that the part multiplies."""
+        if not super().suits() or not all(map(multiplies, (self.sums, *self.products))):
             return False
-        counts = [(n, rows) for n in (self.largest, self.total, *self.alongside)]
-        counts += [(n, rows + 1) for n in (self.sums, self.anchor, self.weights, *self.scores)]
-        if not rows or any(len(n.spatial) != count or len(n.writes) != 1 for n, count in counts):
-            return False
-        if not self.anchor.constant or not all(map(multiplies, (self.sums, *self.products))):
-            return False
-        return self.operands is not None and max(self.columns, self.terms) <= self.widest and self._typed()
+        return self.operands is not None and max(self.columns, self.terms) <= self.widest and self.typed()
 
-    def _typed(self) -> bool:
-        """True if operands have one 16-bit float type and sums are float32."""
-        of = {b.dtype for b in (*self._arrays(), self.weights.writes[0])}
-        sums = {n.writes[0].dtype for n in (*self.products, self.sums, self.total, self.largest)}
-        return len(of) == 1 and of <= set(KINDS) and sums == {"float32"}
-
-    @property
-    def rows(self) -> int:
-        """Number of axes that identify a query: batch and head axes, then the query."""
-        return len(self.largest.spatial)
+    @abstractmethod
+    def typed(self) -> bool:
+        """True if the element types of operands and results are those that the part multiplies."""
 
     @cached_property
     def operands(self) -> tuple[tuple[tuple[Buffer, Buffer], ...], Buffer] | None:
@@ -81,31 +62,22 @@ class WarpRollingPart(RollingPart):
         sums, pairs = self.sums, list[tuple[Buffer, Buffer]]()
         for n in self.products:
             query, key, term = *(it.var for it in n.spatial[-2:]), n.reduced[-1].var
-            q, k = _read(n, (query, term)), _read(n, (key, term))
+            q, k = array_of(n, (query, term)), array_of(n, (key, term))
             pairs += [(q, k)] if q and k else []
-        v = _read(sums, (sums.reduced[-1].var, sums.spatial[-1].var))
-        weights = _read(sums, (sums.spatial[-2].var, sums.reduced[-1].var))
+        v = array_of(sums, (sums.reduced[-1].var, sums.spatial[-1].var))
+        weights = array_of(sums, (sums.spatial[-2].var, sums.reduced[-1].var))
         whole = len(pairs) == len(self.products) and weights is self.weights.writes[0]
         return (tuple(pairs), v) if v and whole else None
 
-    def _arrays(self) -> tuple[Buffer, ...]:
+    @property
+    def arrays(self) -> tuple[Buffer, ...]:
         """All arrays of ``operands``."""
         pairs, v = self.operands or ((), None)
         return (*(b for pair in pairs for b in pair), *([v] if v else []))
 
-    @cached_property
-    def terms(self) -> int:
-        """Terms of a score (head dimension), over all its products."""
-        return sum(n.size(n.reduced) for n in self.products)
-
-    def _padded(self, by: int) -> int:
+    def padded(self, by: int) -> int:
         """Terms of a score, those of each product rounded up to a multiple of ``by``."""
         return sum(-(-n.size(n.reduced) // by) * by for n in self.products)
-
-    @cached_property
-    def columns(self) -> int:
-        """Columns of the result."""
-        return self.sums.size(self.sums.spatial[-1:])
 
     @cached_property
     def masked(self) -> bool:
@@ -115,77 +87,135 @@ class WarpRollingPart(RollingPart):
 
     # -- the space
 
-    def knobs(self) -> Mapping[str, Sequence[object]]:
-        return {
-            "warps": [4, 2, 8, 1],
-            "keys": [64, 32, 128, 16],
-            "stages": [1] if self.masked else [1, 2],
-        }
+    def threads(self, c: Config) -> int:
+        """Threads of a block."""
+        return 32 * int(c["warps"])
 
-    def _limits(self) -> Mapping[str, Predicate]:
-        gpu = gpu_of(self.target)
-        most = (
-            min(gpu.shared_bytes, 227 * 1024) - QUERY_BYTES if gpu else min(96 * 1024, self.target.shared_optin_bytes)
-        )
+    @abstractmethod
+    def shared(self, c: Config) -> int:
+        """Bytes of shared memory per block: queries, keys, values, scores and weights."""
+
+    @abstractmethod
+    def registers(self) -> int:
+        """Registers per thread: accumulators, scores or operands, addresses."""
+
+    @abstractmethod
+    def busy(self, c: Config) -> tuple[float, ...]:
+        """Cycles of each unit per tile of keys: products, shared memory, instructions, L2 cache."""
+
+    def slower(self, c: Config) -> float:
+        """Slowdown factor of a block alone on its multiprocessor; 1.0 unless overridden."""
+        return 1.0
+
+    @cached_property
+    def gpu(self) -> Gpu:
+        """The modelled device."""
+        return usual_gpu(self.target)
+
+    def where(self) -> Mapping[str, Predicate]:
+        most = self.target.shared_optin_bytes
         return {
-            **super()._limits(),
-            "queries": lambda c: c["warps"] * self.queries < 2 * self.count or c["warps"] == 1,
-            "keys": lambda c: c["keys"] < 2 * self.length or c["keys"] == 16,
-            "stages": lambda c: c["stages"] == 1 or c["keys"] < self.length,
+            **super().where(),
+            "stages": lambda c: c.get("stages", 1) == 1 or c["keys"] < self.length,
             "shared": lambda c: self.shared(c) <= most,
         }
 
-    def start(self) -> Config | None:
-        return self.fastest()
+    def pass_s(self, c: Config) -> float:
+        """Waves of blocks that share a multiprocessor; a tile of keys takes as long as its busiest unit, or the
+        dependent chain of all units for a single block.
+        """
+        gpu, threads, (blocks, pieces) = self.gpu, self.threads(c), self.tiles(c)
+        held = min(gpu.blocks, gpu.threads // threads, gpu.shared_bytes // (self.shared(c) + BLOCK_BYTES))
+        held = max(1, min(held, gpu.registers // (self.registers() * threads)))
+        units = self.busy(c)
+        rows = 2 * int(c["keys"]) * gpu.score  # a thread goes through its query's scores and weights one by one
+        copies = gpu.dram_latency if c.get("stages", 1) == 1 else 0.0
+        alone, busy = sum(units) * self.slower(c) + rows + copies + 6 * gpu.shared_latency, max(units)
+        each = -(-blocks // gpu.units)
+        wave = pieces * max(alone, held * busy) + gpu.dram_latency + gpu.start + gpu.end
+        return float(-(-each // held) * wave / gpu.clock + gpu.launch_s)
+
+    # -- the steps
+
+    def pieces(self, s: BaseSchedule, piece: str, config: Config) -> None:
+        """Skip tiles of keys excluded by a mask, or pipeline their copies."""
+        if self.masked and config["keys"] < self.length:
+            skip_masked(s, piece)
+        elif config.get("stages", 1) > 1:
+            s.pipeline(piece, int(config["stages"]), async_=True)
+
+    def scopes(self, s: BaseSchedule, scope: str) -> None:
+        """Set memory scopes: accumulators in ``scope`` (registers), values exchanged between threads in shared
+        memory.
+        """
+        m = self.largest.writes[0].name
+        s.set_scope(self.sums.writes[0].name, scope)
+        exchanged = [n.writes[0].name for n in (*self.products, self.weights, self.largest, self.total)]
+        for tensor in (*exchanged, f"{m}_old", f"{m}_ref", f"{m}_scale"):
+            s.set_scope(tensor, "shared")
+
+    def by_query(self, s: BaseSchedule) -> None:
+        """Bind maxima and totals to one thread per query, weights to all threads."""
+        for name in self.updates:
+            self.one_query(s, self.query_of(s, name))
+        self.along_keys(s, self.largest.name, self.products)
+        self.along_keys(s, self.total.name, [self.weights])
+        s.bind(s.fuse(*own_loops(s, self.weights.name)[self.rows - 1 :]), "threads")
+
+    def one_query(self, s: BaseSchedule, loop: str) -> None:
+        """Bind a loop over queries to threads, one each."""
+        s.bind(loop, "threads")
+
+    def along_keys(self, s: BaseSchedule, stage: str, read: Sequence[Nest]) -> None:
+        """Bind the maximum or the total of stages ``read`` to one thread per query."""
+        self.one_query(s, self.query_of(s, stage))
+
+
+class WarpRollingPart(GpuRollingPart):
+    """Attention in blocks of ``warps`` with 16 queries each, over tiles of ``keys`` with ``stages`` pipeline stages."""
+
+    needs = "sm_80"
+    unit = QUERIES
+    widest = 256  # columns, whose accumulators are held in a warp's registers
+
+    @property
+    def name(self) -> str:
+        return "rolling_mma"
+
+    def typed(self) -> bool:
+        """True if operands have one 16-bit float type and sums are float32."""
+        of = {b.dtype for b in (*self.arrays, self.weights.writes[0])}
+        sums = {n.writes[0].dtype for n in (*self.products, self.sums, self.total, self.largest)}
+        return len(of) == 1 and of <= set(KINDS) and sums == {"float32"}
+
+    # -- the space
+
+    def queries(self, c: Config) -> int:
+        return QUERIES * int(c["warps"])
+
+    def knobs(self) -> Mapping[str, Sequence[object]]:
+        return {"warps": [4, 2, 8, 1], "keys": [64, 32, 128, 16], "stages": [1] if self.masked else [1, 2]}
 
     def shared(self, c: Config) -> int:
-        """Bytes of shared memory per block: queries, keys, values, scores and weights."""
-        queries, keys = c["warps"] * QUERIES, c["keys"]
-        d, e = self._padded(16), -(-self.columns // 16) * 16
-        copies = 2 * keys * (d + e) * c["stages"]
+        queries, keys = self.queries(c), int(c["keys"])
+        d, e = self.padded(16), -(-self.columns // 16) * 16
+        copies = 2 * keys * (d + e) * int(c["stages"])
         scores = queries * (4 * keys * len(self.products) + 2 * keys + 20)
         return 2 * queries * d + copies + scores + 2 * queries * e
 
     def registers(self) -> int:
-        """Registers per thread: accumulators of its part of 16 queries, operands, addresses."""
         return min(255, self.columns // 2 + 128)
 
-    def expected(self) -> Callable[[Config], float] | None:
-        gpu = usual_gpu(self.target)
-        return lambda c: self._seconds(c, gpu)
-
-    def _seconds(self, c: Config, gpu: Gpu) -> float:
-        """Modelled seconds: waves of blocks that share a multiprocessor; a tile of keys takes as long as its busiest
-        unit, or the dependent chain of all units for a single block.
-        """
-        queries, keys, threads = c["warps"] * self.queries, c["keys"], c["warps"] * 32
-        held = min(gpu.blocks, gpu.threads // threads, gpu.shared_bytes // (self.shared(c) + QUERY_BYTES))
-        held = max(1, min(held, gpu.registers // (self.registers() * threads)))
-        parts = self._busy(c, gpu)
-        rows = 2 * keys * gpu.score  # a thread goes through its query's scores and weights, each after the last one
-        copies = gpu.dram_latency if c["stages"] == 1 else 0.0
-        alone, busy = sum(parts) * self._spread(c, gpu) + rows + copies + 6 * gpu.shared_latency, max(parts)
-        pieces, heads = -(-self.length // (keys * parts_of(c))), self.heads * parts_of(c)
-        blocks = -(-self.count // queries) * heads
-        each = -(-blocks // gpu.units)
-        wave = pieces * max(alone, held * busy) + gpu.dram_latency + gpu.start + gpu.end
-        return float(-(-each // held) * wave / gpu.clock + gpu.launch_s) + self._combining_s(c)
-
-    def _spread(self, c: Config, gpu: Gpu) -> float:
-        """Slowdown factor of a block alone on its multiprocessor; 1.0 here."""
-        return 1.0
-
-    def _busy(self, c: Config, gpu: Gpu) -> tuple[float, ...]:
-        """Cycles per tile of keys of each unit: tensor cores, shared memory, issue, L2 cache."""
-        queries, keys = c["warps"] * QUERIES, c["keys"]
-        d, e = self._padded(16), -(-self.columns // 16) * 16
+    def busy(self, c: Config) -> tuple[float, ...]:
+        gpu, warps, queries, keys = self.gpu, int(c["warps"]), self.queries(c), int(c["keys"])
+        d, e = self.padded(16), -(-self.columns // 16) * 16
         multiply = 2.0 * queries * keys * (d + e) / gpu.mma["f16"]
-        read = 2.0 * c["warps"] * keys * (d + e) + 2.0 * queries * (d + keys) + SOFTMAX_BYTES * queries * keys
+        read = 2.0 * warps * keys * (d + e) + 2.0 * queries * (d + keys) + SOFTMAX_BYTES * queries * keys
         shared = (read + 2.0 * keys * (d + e)) / gpu.shared_rate
-        issue = (queries * keys / 32 * SOFTMAX_SLOTS + c["warps"] * keys / 16 * (d + e) / 8 * 2) / gpu.issue
+        issue = (queries * keys / 32 * SOFTMAX_SLOTS + warps * keys / 16 * (d + e) / 8 * 2) / gpu.issue
         return multiply, shared, issue, 2.0 * keys * (d + e) / gpu.l2_port
 
-    # -- the schedule
+    # -- the steps
 
     def roll(self, s: BaseSchedule, config: Config) -> None:
         sums = self.sums
@@ -195,10 +225,10 @@ class WarpRollingPart(RollingPart):
         piece, step, j = s.split(key, [None, keys // 16, 16])
         columns, column = s.split(column, [None, 8])
         s.reorder(*heads, block, piece, warp, step, columns, i, column, j).bind(warp, "warp.y")
-        self._rolled(s, block, piece, inlined=self.maps)
-        self._share_out(s, heads, block)
-        s.bind(s.split(own_loops(s, self.anchor.name)[self.rows - 1], [None, QUERIES])[0], "warp.y")
-        self._kept(s, "warp")
+        self.rolled(s, block, piece, inlined=self.maps)
+        self.share_out(s, block)
+        s.bind(s.split(self.query_of(s, self.anchor.name), [None, QUERIES])[0], "warp.y")
+        self.scopes(s, "warp")
         with s.because(f"rolling: a warp multiplies the scores of its {QUERIES} queries, rows of one instruction"):
             tiles = [self._scores(s, n.name) for n in self.products]
         self._operands(s, (block, piece), [d16 for d16, _ in tiles], step, keys)
@@ -206,26 +236,9 @@ class WarpRollingPart(RollingPart):
         for _, tile in tiles:
             s.tensorize(tile, f"mma.m16n8k16.{kind}.nt")
         s.tensorize(i, f"mma.m16n8k16.{kind}.nn")
-        self._queries(s)
+        self.by_query(s)
         self._leave(s, block)
-        self._pieces(s, piece, config)
-
-    def _pieces(self, s: BaseSchedule, piece: str, config: Config) -> None:
-        """Skip tiles of keys excluded by a mask, or pipeline their copies."""
-        if self.masked and config["keys"] < self.length:
-            skip_masked(s, piece)
-        elif config["stages"] > 1:
-            s.pipeline(piece, int(config["stages"]), async_=True)
-
-    def _kept(self, s: BaseSchedule, scope: str) -> None:
-        """Set memory scopes: accumulators in ``scope`` (registers), values exchanged between threads in shared
-        memory.
-        """
-        m = self.largest.writes[0].name
-        s.set_scope(self.sums.writes[0].name, scope)
-        exchanged = [n.writes[0].name for n in (*self.products, self.weights, self.largest, self.total)]
-        for tensor in (*exchanged, f"{m}_old", f"{m}_ref", f"{m}_scale"):
-            s.set_scope(tensor, "shared")
+        self.pieces(s, piece, config)
 
     def _scores(self, s: BaseSchedule, scores: str) -> tuple[str, str]:
         own, i = s.split(own_loops(s, scores)[self.rows - 1], [None, QUERIES])
@@ -264,18 +277,12 @@ class WarpRollingPart(RollingPart):
             x, x16 = s.split(f"{copy}.ax{rank - 1}", [None, 16])
             s.reorder(r, x, r16, x16).tensorize(r16, f"ldmatrix.{kind}.{tile}")
 
-    def _queries(self, s: BaseSchedule) -> None:
-        """Bind maxima and sums to one thread per query, weights to all threads."""
-        m, l, p = self.largest.name, self.total.name, self.weights.name
-        once = (f"{m}.init", f"{l}.init", f"{m}.old", f"{m}.ref", f"{m}.scale", f"{l}.rescale")
-        for name in (*once, *(n.name for n in self.alongside)):
-            s.bind(own_loops(s, name)[self.rows - 1], "threads")
-        for name in (m, l):
-            piece, few = s.split(own_loops(s, name)[-1], [None, 8])
-            if name == l:  # vectors of four lanes are in different banks, halves of words are not
-                s.stage_in(self.weights.writes[0].name, at=piece, scope="register", vector=8)
-            s.bind(own_loops(s, name)[self.rows - 1], "threads").unroll(few)
-        s.bind(s.fuse(own_loops(s, p)[self.rows - 1], own_loops(s, p)[self.rows]), "threads")
+    def along_keys(self, s: BaseSchedule, stage: str, read: Sequence[Nest]) -> None:
+        piece, few = s.split(own_loops(s, stage)[-1], [None, 8])
+        if stage == self.total.name:  # vectors of four lanes are in different banks, halves of words are not
+            s.stage_in(self.weights.writes[0].name, at=piece, scope="register", vector=8)
+        super().along_keys(s, stage, read)
+        s.unroll(few)
 
     def _leave(self, s: BaseSchedule, block: str) -> None:
         """Store 16-bit results through shared memory in whole sectors, if rows are multiples of 8 elements."""
@@ -284,13 +291,10 @@ class WarpRollingPart(RollingPart):
             s.stage_out(anchor, at=block, scope="shared", vector=8, layout=mapped(made, spread(self.columns)))
 
 
-def _read(nest: Nest, ends: tuple[Var, Var]) -> Buffer | None:
-    """The array that ``nest`` loads with the last two indices ``ends``, the first from any place on; None if there is
-    none.
-    """
-    row, last = ends
-    rows = (x for x in nest.loads if len(x.index) > 1 and x.index[-1] is last)
-    return next((x.buffer for x in rows if slope(x.index[-2], row) == 1), None)
+def mapped(b: Buffer, row: str) -> str:
+    """Layout text of array ``b`` with element x of row r at position ``row``."""
+    lead = "".join(f"a{n}, " for n in range(len(b.shape) - 2))
+    return f"{lead}r, x -> {lead}r, {row}"
 
 
 def spread(width: int) -> str:
@@ -299,9 +303,3 @@ def spread(width: int) -> str:
     """
     alike = math.gcd(2 * -(-width // 16), 8)  # so many places of 16 bytes come again in the banks of the next rows
     return f"x/{8 * alike}, x/8%{alike} ^ r/{8 // alike}%{alike}, x%8"
-
-
-def mapped(b: Buffer, row: str) -> str:
-    """Layout text of array ``b`` with element x of row r at position ``row``."""
-    lead = "".join(f"a{n}, " for n in range(len(b.shape) - 2))
-    return f"{lead}r, x -> {lead}r, {row}"

@@ -5,24 +5,26 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar
 
+from tensorir.arith.access import slope
 from tensorir.automatic.facts import Graph, Nest, bytes_of, vector_lanes
 from tensorir.automatic.levels import choices
 from tensorir.automatic.part import Config, Part, parts_of
-from tensorir.engines.blocks import joint
 from tensorir.errors import ScheduleError
 from tensorir.ir.structure import identical
-from tensorir.ir.tree import Const, Update
+from tensorir.ir.tree import Buffer, Const, Update, Var
 from tensorir.ir.visit import find
 from tensorir.schedule.schedule import BaseSchedule
 from tensorir.target import Target
 from tensorir.tune.legal import Predicate
 
-ROWS = 32
-"""Queries per block of threads."""
+KEYS = 16
+"""Keys of the least tile."""
 THREADS = 128
 """Most threads of a block that combines parts of the keys, one per column."""
 
@@ -111,12 +113,17 @@ class Stages:
 
 
 class RollingPart(Part):
-    """Attention with one query per lane, in one pass over tiles of keys; cores have no vectors of queries."""
+    """Attention in one pass over tiles of ``keys``, of which a block has some queries; its subclasses say where the
+    products are computed.
+
+    unit: queries of the least block
+    """
 
     rule = "rolling"
+    unit: ClassVar[int] = 1
 
     def __init__(self, graph: Graph, anchor: Nest, target: Target, found: Stages) -> None:
-        self.found, self.scores = found, found.scores
+        self.scores = found.scores
         sums, weights, largest, total = found.sums, found.weights, found.largest, found.total
         self.sums, self.weights, self.largest, self.total = sums, weights, largest, total
         self.products = tuple(n for n in self.scores if n.kind == "reduce")
@@ -128,11 +135,21 @@ class RollingPart(Part):
             f"{largest.name}, {total.name} and {sums.name} go through {sums.axes[-1]} together: no scores in memory"
         )
         super().__init__(graph, anchor, target, names, reason)
-        self.scalar = type(self) is RollingPart and not self.levels.threaded and anchor.constant
 
     def suits(self) -> bool:
-        """True if this class can schedule the stages."""
-        return True
+        """True if the stages have the axes of attention with constant extents, and the target what the part needs."""
+        cells = (self.sums, self.anchor, self.weights, *self.scores)
+        axes = [(n, self.rows) for n in (self.largest, self.total, *self.alongside)]
+        axes += [(n, self.rows + 1) for n in cells]
+        plain = self.rows > 0 and all(len(n.spatial) == count and len(n.writes) == 1 for n, count in axes)
+        return plain and self.anchor.constant and (not self.needs or self.target.has(self.needs))
+
+    # -- sizes
+
+    @property
+    def rows(self) -> int:
+        """Number of axes that identify a query: batch and head axes, then the query."""
+        return len(self.largest.spatial)
 
     @cached_property
     def count(self) -> int:
@@ -140,14 +157,56 @@ class RollingPart(Part):
         return self.largest.size(self.largest.spatial[-1:])
 
     @cached_property
+    def heads(self) -> int:
+        """Number of heads, over all batches."""
+        return self.largest.cells // self.count
+
+    @cached_property
     def length(self) -> int:
         """Keys per head."""
         return self.sums.size(self.sums.reduced)
 
     @cached_property
-    def depth(self) -> int:
-        """Multiply-adds for a query and a key: terms of the products of its score, and columns of the result."""
-        return sum(n.size(n.reduced) for n in self.products) + self.sums.size(self.sums.spatial[-1:])
+    def columns(self) -> int:
+        """Columns of the result."""
+        return self.sums.size(self.sums.spatial[-1:])
+
+    @cached_property
+    def terms(self) -> int:
+        """Terms of a score (head dimension), over all its products."""
+        return sum(n.size(n.reduced) for n in self.products)
+
+    # -- the space
+
+    @abstractmethod
+    def queries(self, c: Config) -> int:
+        """Queries of a block."""
+
+    def tiles(self, c: Config) -> tuple[int, int]:
+        """Number of blocks, of all heads and parts, and of tiles of keys in each."""
+        blocks = self.heads * parts_of(c) * -(-self.count // self.queries(c))
+        return blocks, -(-self.length // (parts_of(c) * int(c["keys"])))
+
+    def in_parts(self, queries: int) -> Mapping[str, Sequence[object]]:
+        """The knob ``parts`` of the keys, if blocks of ``queries`` are fewer than cores; else none."""
+        return choices(parts=self.levels.parts(self.heads * -(-self.count // queries), self.length))
+
+    def where(self) -> Mapping[str, Predicate]:
+        return {
+            "parts": lambda c: parts_of(c) == 1 or parts_of(c) * c["keys"] < 2 * self.length,
+            "queries": lambda c: self.queries(c) < 2 * max(self.count, self.unit),
+            "keys": lambda c: c["keys"] < 2 * max(self.length, KEYS),
+        }
+
+    def start(self) -> Config | None:
+        return self.fastest()
+
+    def expected(self) -> Callable[[Config], float] | None:
+        return lambda c: self.pass_s(c) + self._combining_s(c)
+
+    @abstractmethod
+    def pass_s(self, c: Config) -> float:
+        """Modelled seconds of the pass over the keys."""
 
     def _combining_s(self, c: Config) -> float:
         """Modelled seconds of the kernel that combines ``parts``, with the traffic of their results, and until cores
@@ -157,35 +216,7 @@ class RollingPart(Part):
         starts = machine.launch_s + 2 * machine.wake_s
         return (starts + moved / (machine.rate(moved) * machine.cores)) * (parts_of(c) > 1)
 
-    def knobs(self) -> Mapping[str, Sequence[object]]:
-        return {"keys": [32, 16, 64, 128]}
-
-    def where(self) -> Mapping[str, Predicate]:
-        return self._limits()
-
-    def _limits(self) -> Mapping[str, Predicate]:
-        """Constraints by name."""
-        return {"parts": lambda c: parts_of(c) == 1 or parts_of(c) * c["keys"] < 2 * self.length}
-
-    @cached_property
-    def heads(self) -> int:
-        """Number of heads, over all batches."""
-        return self.largest.cells // self.count
-
-    def _in_parts(self, blocks: int) -> Mapping[str, Sequence[object]]:
-        """The knob ``parts`` of the keys, where ``blocks`` of queries are fewer than cores; none where they are not."""
-        return choices(parts=self.levels.parts(blocks, self.length))
-
-    def expected(self) -> Callable[[Config], float] | None:
-        """Each query waits for its multiply-adds one by one."""
-        machine, blocks = self.levels.machine, self.heads * -(-self.count // (self._each or 1))
-        cycles = self.length * self.depth * self.levels.waiting * -(-blocks // machine.cores)
-        return lambda c: cycles / machine.clock
-
-    @property
-    def _each(self) -> int | None:
-        """Queries per block, one per lane; None for one that a core walks alone."""
-        return ROWS if self.levels.threaded else None
+    # -- the steps
 
     def declare(self, s: BaseSchedule, config: Config) -> None:
         if parts_of(config) > 1:
@@ -210,7 +241,7 @@ class RollingPart(Part):
             s.share_out(*own_loops(s, n.name))
             s.fuse_with(n.name, self.anchor.name)
         block = str(s.loops(self.anchor.name)[0])
-        threads, lanes = min(THREADS, self.sums.size(self.sums.spatial[-1:])), vector_lanes(self.target, self.bits)
+        threads, lanes = min(THREADS, self.columns), vector_lanes(self.target, self.bits)
         at = self.levels.spread(s, column, {"threads": threads, "lanes": 1 if self.levels.threaded else lanes})
         s.compute_at(o, at, scope="register")
         *_, column, part = own_loops(s, o)
@@ -219,19 +250,11 @@ class RollingPart(Part):
         for name in (l, f"{m}_scale", m):
             s.compute_at(name, block)
 
+    @abstractmethod
     def roll(self, s: BaseSchedule, config: Config) -> None:
-        """Schedule one pass over the keys."""
-        sums, rows = self.sums, len(self.largest.spatial)
-        lead, columns = sums.axes[:rows], sums.axes[rows:-1]
-        piece, key = s.split(sums.axes[-1], [None, config["keys"]])
-        s.reorder(*lead, piece, key, *columns)
-        self._rolled(s, lead[-1], piece)
-        if rows > 1:
-            s.bind(joint(s, lead[:-1]), "block.y")
-        self.levels.share_out(s, lead[-1:], self._each)
-        skip_masked(s, piece)
+        """Schedule the pass over the keys."""
 
-    def _rolled(self, s: BaseSchedule, block: str, piece: str, inlined: Sequence[Nest] = ()) -> None:
+    def rolled(self, s: BaseSchedule, block: str, piece: str, inlined: Sequence[Nest] = ()) -> None:
         """Apply ``rolling`` to maximum and sums at loop ``piece`` over tiles of keys, compute the scores there, and the
         results in ``block`` after the last tile; ``inlined``: scores that are computed where they are read.
         """
@@ -244,17 +267,36 @@ class RollingPart(Part):
         for n in (self.anchor, *self.alongside):
             s.reverse_compute_at(n.name, block)
 
-    @staticmethod
-    def _share_out(s: BaseSchedule, heads: Sequence[str], block: str) -> None:
+    def share_out(self, s: BaseSchedule, block: str) -> None:
         """Bind blocks of queries, and heads, to the grid."""
         s.bind(block, "block.x")
-        if heads:
+        if heads := self.sums.axes[: self.rows - 1]:
             s.share_out(*heads, to="block.y")
+
+    @property
+    def updates(self) -> tuple[str, ...]:
+        """Stages of one value per query, before and after the maximum and the total of a tile of keys."""
+        m, l = self.largest.name, self.total.name
+        once = (f"{m}.init", f"{l}.init", f"{m}.old", f"{m}.ref", f"{m}.scale", f"{l}.rescale")
+        return (*once, *(n.name for n in self.alongside))
+
+    def query_of(self, s: BaseSchedule, stage: str) -> str:
+        """Loop over the queries of a block in a stage of the tile of keys."""
+        return own_loops(s, stage)[self.rows - 1]
 
 
 def own_loops(s: BaseSchedule, stage: str) -> list[str]:
     """Names of a stage's loops, except those of the stage it is computed at."""
     return [str(x) for x in s.loops(stage) if str(x).startswith(f"{stage}.")]
+
+
+def array_of(nest: Nest, ends: tuple[Var, Var]) -> Buffer | None:
+    """The array that ``nest`` loads with the last two indices ``ends``, the first from any place on; None if there is
+    none.
+    """
+    row, last = ends
+    rows = (x for x in nest.loads if len(x.index) > 1 and x.index[-1] is last)
+    return next((x.buffer for x in rows if slope(x.index[-2], row) == 1), None)
 
 
 def skip_masked(s: BaseSchedule, piece: str) -> None:

@@ -1,17 +1,17 @@
 """Attention on GPUs without tensor cores: each thread holds a tile of scores and a tile of accumulators in registers.
 
-Scores and weights of a tile of keys pass through shared memory; one thread per query updates its maximum and sum.
 Shared memory is read in vectors of four elements, swizzled against bank conflicts.
 """
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 
+from tensorir.automatic.facts import Nest
 from tensorir.automatic.part import Config
-from tensorir.automatic.rules.rolling_gpu import WarpRollingPart, mapped
+from tensorir.automatic.rules.rolling_gpu import GpuRollingPart, mapped
 from tensorir.automatic.rules.rolling_part import own_loops
-from tensorir.gpu_devices import Gpu
 from tensorir.ir.tree import Buffer
 from tensorir.schedule.schedule import BaseSchedule
 from tensorir.tune.legal import Predicate
@@ -27,30 +27,69 @@ HELD_SUMS = 160
 """Maximum accumulators and scores per thread that leave registers for operands."""
 
 
-class ThreadRollingPart(WarpRollingPart):
+class ThreadTilesPart(GpuRollingPart):
+    """Attention in tiles of threads: along the queries, and along the keys or the columns."""
+
+    @abstractmethod
+    def grid(self, c: Config) -> tuple[int, int, int, int]:
+        """Threads along the queries, and queries of each; threads along the columns, and adjacent columns of each."""
+
+    @abstractmethod
+    def multiply(self, s: BaseSchedule, places: tuple[str, str], loops: Sequence[str], config: Config) -> None:
+        """Schedule both products. places: (block, tile of keys);  loops: of the weighted sums in a tile of keys."""
+
+    def roll(self, s: BaseSchedule, config: Config) -> None:
+        sums = self.sums
+        heads, (query, column, key) = sums.axes[: self.rows - 1], sums.axes[self.rows - 1 :]
+        high, each, wide, vector = self.grid(config)
+        block, ty, i = s.split(query, [None, high, each])
+        piece, j = s.split(key, [None, config["keys"]])
+        columns, tx, lane = s.split(column, [None, wide, vector])
+        s.reorder(*heads, block, piece, ty, tx, j, columns, i, lane)
+        s.bind(ty, "thread.y").bind(tx, "thread.x")
+        self.rolled(s, block, piece, inlined=self.maps)
+        self.share_out(s, block)
+        self._results(s, config)
+        self.scopes(s, "register")
+        self.multiply(s, (block, piece), (j, columns, i, lane), config)
+        self.by_query(s)
+        self.pieces(s, piece, config)
+
+    def _results(self, s: BaseSchedule, c: Config) -> None:
+        """Bind the result's loops to the threads that hold its accumulators."""
+        _, each, wide, vector = self.grid(c)
+        i, column = own_loops(s, self.anchor.name)[self.rows - 1 :]
+        ty, i = s.split(i, [None, each])
+        columns, tx, lane = s.split(column, [None, wide, vector])
+        s.reorder(ty, tx, i, columns, lane).bind(ty, "thread.y").bind(tx, "thread.x")
+        if vector > 1 and self.columns % vector == 0:
+            s.vectorize(lane)
+
+
+class ThreadRollingPart(ThreadTilesPart):
     """Attention in blocks of ``warps`` with 32 queries each, 8 per thread, over tiles of ``keys``."""
 
-    needs = ""
-    queries = 32
+    unit = 32
     widest = 128
 
     @property
     def name(self) -> str:
         return "rolling_tile"
 
-    def _typed(self) -> bool:
+    def typed(self) -> bool:
+        """True if all is float32, and the columns are at least those of ``TILE`` threads."""
         nests = (*self.scores, self.sums, self.total, self.largest, self.weights)
-        found = {b.dtype for b in (*self._arrays(), *(n.writes[0] for n in nests))}
+        found = {b.dtype for b in (*self.arrays, *(n.writes[0] for n in nests))}
         return found == {"float32"} and self.columns >= TILE
 
     # -- the space
 
-    def knobs(self) -> Mapping[str, Sequence[object]]:
-        return {**self._few(), "warps": [4, 2, 1, 8], "keys": [32, 64], "stages": [1] if self._alone else [1, 2]}
+    def queries(self, c: Config) -> int:
+        return self.unit * int(c["warps"])
 
-    def _few(self) -> Mapping[str, Sequence[object]]:
-        """The knob ``parts``, if blocks of four warps leave multiprocessors idle."""
-        return self._in_parts(self.heads * -(-self.count // (4 * self.queries)))
+    def knobs(self) -> Mapping[str, Sequence[object]]:
+        stages = [1] if self._alone else [1, 2]
+        return {**self.in_parts(4 * self.unit), "warps": [4, 2, 1, 8], "keys": [32, 64], "stages": stages}
 
     @property
     def _alone(self) -> bool:
@@ -58,26 +97,24 @@ class ThreadRollingPart(WarpRollingPart):
         return self.masked or self.target.language != "cuda" or not self.target.has("sm_80")
 
     def shared(self, c: Config) -> int:
-        """Bytes of shared memory per block: queries, keys, values, scores and weights."""
-        queries, keys = c["warps"] * self.queries, c["keys"]
-        d, e = self._padded(32), -(-self.columns // 32) * 32
-        return 4 * (queries * d + keys * (d + e) * c["stages"] + queries * ((1 + len(self.products)) * keys + 5))
+        queries, keys = self.queries(c), int(c["keys"])
+        d, e = self.padded(32), -(-self.columns // 32) * 32
+        return 4 * (queries * d + keys * (d + e) * int(c["stages"]) + queries * ((1 + len(self.products)) * keys + 5))
 
-    def _limits(self) -> Mapping[str, Predicate]:
+    def where(self) -> Mapping[str, Predicate]:
         sums = -(-self.columns // 32) * 32
         most = HELD_SUMS if sums == self.columns else HELD_SUMS - sums // 4  # conditions of the last columns take some
-        return {**super()._limits(), "registers": lambda c: sums + c["keys"] <= most}
+        return {**super().where(), "registers": lambda c: sums + c["keys"] <= most}
 
     def registers(self) -> int:
-        """Registers per thread: accumulators, scores or operands, addresses."""
         return min(255, self.columns + 140)
 
-    def _spread(self, c: Config, gpu: Gpu) -> float:
-        return max(1.0, gpu.issue / c["warps"])
+    def slower(self, c: Config) -> float:
+        return max(1.0, self.gpu.issue / int(c["warps"]))
 
-    def _busy(self, c: Config, gpu: Gpu) -> tuple[float, ...]:
-        warps, keys = c["warps"], c["keys"]
-        queries, d, e = warps * self.queries, self._padded(4), -(-self.columns // 32) * 32
+    def busy(self, c: Config) -> tuple[float, ...]:
+        gpu, warps, queries, keys = self.gpu, int(c["warps"]), self.queries(c), int(c["keys"])
+        d, e = self.padded(4), -(-self.columns // 32) * 32
         loads = warps * (d / VECTOR * (TILE + keys / TILE) + keys / VECTOR * (TILE + e / TILE))
         passed = PASSED_BYTES * queries * keys + 4.0 * keys * (d + e)
         shared = loads * 128 / gpu.shared_rate + passed / gpu.shared_rate
@@ -85,35 +122,17 @@ class ThreadRollingPart(WarpRollingPart):
         issue = (queries * keys / 32 * (d + e + PASSED_SLOTS) + loads) / gpu.issue
         return max(multiply, issue), shared, 4.0 * keys * (d + e) / gpu.l2_port, queries * keys / gpu.special
 
-    # -- the schedule
+    # -- the steps
 
-    def roll(self, s: BaseSchedule, config: Config) -> None:
-        sums = self.sums
-        heads, (query, column, key) = sums.axes[: self.rows - 1], sums.axes[self.rows - 1 :]
-        across, keys = 4 * int(config["warps"]), int(config["keys"])
-        block, ty, i = s.split(query, [None, across, TILE])
-        piece, step, j = s.split(key, [None, keys // VECTOR, VECTOR])
-        columns, tx, column = s.split(column, [None, TILE, VECTOR])
-        s.reorder(*heads, block, piece, ty, tx, step, j, columns, i, column)
-        s.bind(ty, "thread.y").bind(tx, "thread.x")
-        self._rolled(s, block, piece, inlined=self.maps)
-        self._share_out(s, heads, block)
-        self._results(s)
-        self._kept(s, "register")
+    def grid(self, c: Config) -> tuple[int, int, int, int]:
+        return 4 * int(c["warps"]), TILE, TILE, VECTOR
+
+    def multiply(self, s: BaseSchedule, places: tuple[str, str], loops: Sequence[str], config: Config) -> None:
+        keys, (j, columns, *_) = int(config["keys"]), loops
+        step, _ = s.split(j, [None, VECTOR])
         with s.because(f"rolling: a thread multiplies the scores of {TILE} queries and {keys // TILE} keys"):
             terms = [self._multiplied(s, n.name) for n in self.products]
-        self._copies(s, (block, piece), (terms, step, columns), keys // TILE)
-        self._queries(s)
-        self._pieces(s, piece, config)
-
-    def _results(self, s: BaseSchedule) -> None:
-        """Bind the result's loops to the threads that hold its accumulators."""
-        i, c = own_loops(s, self.anchor.name)[self.rows - 1 :]
-        ty, i = s.split(i, [None, TILE])
-        columns, tx, column = s.split(c, [None, TILE, VECTOR])
-        s.reorder(ty, tx, i, columns, column).bind(ty, "thread.y").bind(tx, "thread.x")
-        if self.columns % VECTOR == 0:
-            s.vectorize(column)
+        self._copies(s, places, (terms, step, columns), keys // TILE)
 
     def _multiplied(self, s: BaseSchedule, scores: str) -> str:
         """Schedule the scores in register tiles stored as vectors; return the loop over vectors of terms."""
@@ -151,16 +170,13 @@ class ThreadRollingPart(WarpRollingPart):
         for name, at in (*found[:-1], (weights.name, step), found[-1]):
             s.stage_in(name, at=at, scope="register", vector=VECTOR)
 
-    def _queries(self, s: BaseSchedule) -> None:
-        """Bind maxima and sums to one thread per query, weights to all threads."""
-        m, l, p = self.largest.name, self.total.name, self.weights.name
-        once = (f"{m}.init", f"{l}.init", f"{m}.old", m, f"{m}.ref", f"{m}.scale", f"{l}.rescale", l)
-        for name in (*once, *(n.name for n in self.alongside)):
-            ty, tx = s.split(own_loops(s, name)[self.rows - 1], [None, TILE])
-            s.bind(ty, "thread.y").bind(tx, "thread.x")
-            if name in (m, l):
-                read = self.products if name == m else (self.weights,)
-                for n in read:
-                    s.stage_in(n.writes[0].name, at=tx, scope="register", vector=VECTOR)
-                s.unroll(own_loops(s, name)[-1])
-        s.bind(s.fuse(*own_loops(s, p)[self.rows - 1 :]), "threads")
+    def one_query(self, s: BaseSchedule, loop: str) -> None:
+        ty, tx = s.split(loop, [None, TILE])
+        s.bind(ty, "thread.y").bind(tx, "thread.x")
+
+    def along_keys(self, s: BaseSchedule, stage: str, read: Sequence[Nest]) -> None:
+        super().along_keys(s, stage, read)
+        *_, tx, key = own_loops(s, stage)
+        for n in read:
+            s.stage_in(n.writes[0].name, at=tx, scope="register", vector=VECTOR)
+        s.unroll(key)
