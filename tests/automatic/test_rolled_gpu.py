@@ -114,7 +114,7 @@ def test_configurations_are_right(masked, name):
     y = of(70, 90, 16, causal=masked, dtype="float32" if name == "tile" else "float16")
     template, s = tir.auto(y, "cuda -arch=sm_80")[f"gpu_rolling_{name}"], tir.Schedule(y, "cuda -arch=sm_80")
     space = template.space_for(s.target)
-    assert space.names == ("warps", "keys", "stages") and space.expected_s is not None
+    assert space.names[-3:] == ("warps", "keys", "stages") and space.expected_s is not None
     for config in spread_over(space, 3)[1:]:
         s = tir.Schedule(y, "cuda -arch=sm_80")
         template.function(s, config)

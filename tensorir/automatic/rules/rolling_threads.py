@@ -9,7 +9,7 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 
 from tensorir.automatic.facts import Nest
-from tensorir.automatic.part import Config
+from tensorir.automatic.part import Config, parts_of
 from tensorir.automatic.rules.rolling_gpu import GpuRollingPart, mapped
 from tensorir.automatic.rules.rolling_part import own_loops
 from tensorir.ir.tree import Buffer
@@ -104,7 +104,11 @@ class ThreadRollingPart(ThreadTilesPart):
     def where(self) -> Mapping[str, Predicate]:
         sums = -(-self.columns // 32) * 32
         most = HELD_SUMS if sums == self.columns else HELD_SUMS - sums // 4  # conditions of the last columns take some
-        return {**super().where(), "registers": lambda c: sums + c["keys"] <= most}
+        return {
+            **super().where(),
+            "registers": lambda c: sums + c["keys"] <= most,
+            "whole parts": lambda c: self.length % parts_of(c) == 0,  # of others a block would copy all keys
+        }
 
     def registers(self) -> int:
         return min(255, self.columns + 140)
