@@ -137,12 +137,15 @@ class RollingPart(Part):
         super().__init__(graph, anchor, target, names, reason)
 
     def suits(self) -> bool:
-        """True if the stages have the axes of attention with constant extents, and the target what the part needs."""
+        """True if the stages have the axes of attention, for threads with constant extents, and the target what the part
+        needs.
+        """
         cells = (self.sums, self.anchor, self.weights, *self.scores)
         axes = [(n, self.rows) for n in (self.largest, self.total, *self.alongside)]
         axes += [(n, self.rows + 1) for n in cells]
         plain = self.rows > 0 and all(len(n.spatial) == count and len(n.writes) == 1 for n, count in axes)
-        return plain and self.anchor.constant and (not self.needs or self.target.has(self.needs))
+        known = self.anchor.constant or not self.levels.threaded
+        return plain and known and (not self.needs or self.target.has(self.needs))
 
     # -- sizes
 
