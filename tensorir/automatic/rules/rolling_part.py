@@ -137,8 +137,8 @@ class RollingPart(Part):
         super().__init__(graph, anchor, target, names, reason)
 
     def suits(self) -> bool:
-        """True if the stages have the axes of attention, for threads with constant extents, and the target what the part
-        needs.
+        """True if the stages have the axes of attention, with constant extents for threads, and the target what the
+        part needs.
         """
         cells = (self.sums, self.anchor, self.weights, *self.scores)
         axes = [(n, self.rows) for n in (self.largest, self.total, *self.alongside)]
