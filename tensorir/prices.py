@@ -161,6 +161,8 @@ class WindowPrices:
     rows, lanes, lanes_alone: relative slowdown of a border tile, by conditions on rows, on lanes, and on lanes that are
               loaded one by one
     block, tile: of overhead;  pack: per cell that a block packs;  stage: per image element that it widens
+    few_reads: reads of a cell up to which cells of a map one after another are as fast: a tile goes through all of its
+              rows at once, more of them than caches fetch ahead
     """
 
     port_bytes: int = 32
@@ -178,6 +180,7 @@ class WindowPrices:
     tile: float = 6.0
     pack: float = 1.0
     stage: float = 8.0
+    few_reads: int = 6
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,7 @@ from tensorir.ir.text import said
 from tensorir.ir.tree import Buffer, Expr, Program, Var
 from tensorir.lower.lowered import lowered
 from tensorir.lower.room import may_be_full
+from tensorir.machine import machine_of
 from tensorir.runtime.compile_limit import compile_limit
 from tensorir.runtime.device import Device, open_device
 from tensorir.runtime.launch import CompiledProgram
@@ -80,8 +81,10 @@ class Schedule(Exportable, BaseSchedule):
 
     @property
     def expected(self) -> Expected:
-        """Modelled seconds on the target's machine, the limit that binds, and notes on what stays idle; nothing is
-        measured. Raises LoweringError and CompileError if the schedule cannot be lowered.
+        """Modelled seconds on the target's machine, the limit that binds, and notes on what stays idle; the schedule
+        does not run. A plain target or an opened device has this computer's rates of memory, probed once.
+
+        Raises LoweringError and CompileError if the schedule cannot be lowered.
         """
         known: tuple[Program, Expected] | None = self.__dict__.get("_expected")
         if known is None or known[0] is not self.program:
@@ -89,12 +92,14 @@ class Schedule(Exportable, BaseSchedule):
         return known[1]
 
     def _noted(self) -> str:
-        """The facts of ``expected``, if it takes milliseconds to know them: of automatic schedules of few stages."""
+        """The facts of ``expected`` by the table's machine, if it takes milliseconds to know them: of automatic
+        schedules of few stages.
+        """
         made = self.edited is None and any(step.why for step in self._steps)
         if not made or len(self.index.stages) > MOST_NOTED:
             return ""
         try:
-            facts = self.expected.facts
+            facts = expected_of(self, machine_of(self.target)).facts  # no probe for a repr
         except Exception:  # a repr raises nothing
             return ""
         return f"; noted in s.expected: {', '.join(facts)}" if facts else ""

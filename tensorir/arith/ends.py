@@ -50,7 +50,8 @@ def dim_end(cond: Expr, var: Var, arith: Arith, around: Collection[Var] = ()) ->
     if form is None or step <= 0:
         return None
     rest = form.without(var)
-    fixed = {t: k for t, k in rest.terms.items() if all(v.bounds or v in around for v in find(t, Var))}
+    known = (t for t in rest.terms if not has(t, Load) and all(v.bounds or v in around for v in find(t, Var)))
+    fixed = {t: rest.terms[t] for t in known}
     moving = Linear({t: k for t, k in rest.terms.items() if t not in fixed}, 0)
     low = arith.range_of(moving)[0]
     if not any(map(dims_in, fixed)) or math.isinf(low):

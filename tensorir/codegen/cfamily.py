@@ -454,7 +454,7 @@ class _KernelText:
         """Lines of a for loop, its pragma included, indented ``depth`` times."""
         if s.kind is Kind.SERIAL:
             cut = ended_by_data(s, self.expr.arith)
-            if cut is None and self.expr.target.kind == "cpu":
+            if cut is None and self.expr.target.kind == "cpu" and math.prod(self.k.block) == 1:
                 cut = ended_by_place(s, self.expr.arith)
             if cut is not None:
                 return self.stmt(cut, depth)

@@ -228,7 +228,7 @@ def early_end(x: Loop, arith: Arith) -> Expr | None:
 
 def ended_by_place(s: Loop, arith: Arith) -> Stmt | None:
     """``for i in 4096: if (65536*b + 16*i < n)`` as a loop up to the smaller of 4096 and what block ``b`` has of n;
-    None for shorter loops, and without such a condition.
+    None for shorter loops, and without such a condition. For blocks of one thread: others share copies and barriers.
     """
     if not isinstance(s.extent, Const) or as_int(s.extent) < LEAST_ENDED:
         return None

@@ -57,7 +57,7 @@ def ending(s: If, var: Var, lanes: int, arith: Arith) -> tuple[Stmt, Expr]:
 
 def beyond(cond: Expr, var: Var, lanes: int, arith: Arith) -> Expr | None:
     """Condition that no lane satisfies ``cond``, a monotonic comparison with a dim: vectors that an array has room for
-    behind its end; None for other conditions, whose end is in one vector.
+    past its end; None for other conditions, whose end is in one vector.
     """
     if not isinstance(cond, Binary) or cond.op not in ("<", "<=") or not dims_in(cond):
         return None
@@ -120,7 +120,7 @@ def unclamped(e: Load, var: Var, lanes: int, arith: Arith) -> tuple[Expr, Load] 
 
 
 class _Unclamped(Rewriter):
-    """Rewriter: places that are clamped at one end become what they are in front of it. inside: conditions for that"""
+    """Rewriter: ``min(i, n)`` -> ``i`` where the lane moves i. inside: conditions under which no lane is clamped"""
 
     def __init__(self, var: Var, lanes: int, arith: Arith) -> None:
         super().__init__()

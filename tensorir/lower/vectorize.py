@@ -117,7 +117,7 @@ class _Vectorize(Rewriter):
         try:
             return wide.whole(n.body)
         except _Scalar as why:
-            if (parts := wide.copy_ending(n)) is not None:
+            if (parts := wide.value_ending(n)) is not None:
                 return parts
             said = self.target.family != "cuda" or any(_moved(s) for s in find(n.body, Store))
             return n.replace(kind=Kind.UNROLL).marked(Remark(f"not in vectors: {why}" if said else ""))
@@ -181,7 +181,7 @@ class _Lanes:
             raise _Scalar("lanes of a scan are combined one by one")
         return InLanes(scan, self.var, self.lanes, lambda e: self._wide(self.expr(e)), self._store).result()
 
-    def copy_ending(self, n: Loop) -> Stmt | None:
+    def value_ending(self, n: Loop) -> Stmt | None:
         """A value ending inside a vector: vectorized if all lanes satisfy the condition, else a scalar loop; None for
         other stores.
         """

@@ -15,7 +15,7 @@ from typing import Any
 from tensorir.codegen.source import AVX512
 from tensorir.target import Target
 
-CPUINFO = Path("/proc/cpuinfo")
+CPUINFO, MEMINFO = Path("/proc/cpuinfo"), Path("/proc/meminfo")
 _CONTROL_GROUPS = Path("/sys/fs/cgroup")
 _CORES = Path("/sys/devices/system/cpu")
 
@@ -64,7 +64,7 @@ def caches_here() -> tuple[int, ...]:
     """Bytes of a core's own data caches, L1 and L2; () if the system does not say, or not the same of all cores that
     this process may use.
 
-    For people: cost models read the table of ``Machine``, so that a target is scheduled alike on every machine.
+    For people: rules read the table of ``Machine``, so that a target is scheduled alike on every machine.
     """
     found = {_caches(_CORES / f"cpu{n}" / "cache") for n in _usable()}
     return found.pop() if len(found) == 1 else ()
@@ -79,6 +79,18 @@ def _caches(folder: Path) -> tuple[int, ...]:
                 found[int(level)] = int(size[:-1]) * units[size[-1]]
         return tuple(found[level] for level in sorted(found))
     return ()
+
+
+def memory_here() -> int:
+    """Bytes of memory that are free, or that the control group leaves; 0 if the system does not say."""
+    found = list[int]()
+    with contextlib.suppress(OSError, ValueError, StopIteration):
+        lines = MEMINFO.read_text(encoding="ascii").splitlines()
+        found.append(int(next(line.split()[1] for line in lines if line.startswith("MemAvailable:"))) << 10)
+    with contextlib.suppress(OSError, ValueError):  # "max": no limit
+        most, used = ((_CONTROL_GROUPS / f"memory.{n}").read_text() for n in ("max", "current"))
+        found.append(int(most) - int(used))
+    return max(0, min(found, default=0))
 
 
 def _quota() -> float | None:

@@ -52,6 +52,12 @@ def test_an_extent_known_at_launch_is_scheduled_like_a_constant(name, target):
         np.testing.assert_allclose(f(*arrays), want, rtol=2e-5, atol=1e-5)
 
 
+def test_keys_known_at_launch_are_in_one_part_on_many_cores():
+    q, k, v = (given(1, 2, count, 16, name=c) for c, count in zip("qkv", (16, *[tir.dim("n", high=65536)] * 2)))
+    (name, found), *_ = tir.auto(tir.nn.attention(q, k, v), "c -units=16").items()
+    assert name == "cpu_rolling_tiles" and "parts" not in found.space_for(tir.Target.parse("c -units=16")).names
+
+
 @pytest.mark.parametrize("name", ["columns", "product columns"])
 def test_checks_hold_at_awkward_extents(name):
     s = tir.auto_schedule(CASES[name][0](tir.dim("n", low=1, high=HIGH)), "opencl -vector_bytes=64 -units=2")

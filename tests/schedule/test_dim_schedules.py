@@ -335,3 +335,15 @@ def test_loops_in_a_block_end_where_the_dim_does(target):
     for count in (1, 7, 16, 33, 65535, 65537, 1 << 20):
         a = np.arange(count, dtype="float32")
         np.testing.assert_array_equal(f(a), a * 2 + 1)
+
+
+def test_threads_that_share_a_copy_go_through_all_of_its_pieces():
+    n = tir.dim("n", low=1, high=2048)
+    x = tir.placeholder((n,), name="x")
+    s = tir.Schedule(tir.compute((n,), lambda i: x[i] * 2 + 1, name="y"), "opencl")
+    block, thread, each = s.split("y.i", [None, 8, 32])
+    s.bind(block, "block.x").bind(thread, "thread.x")
+    s.stage_in("x", at=each, scope="shared")
+    loops = [line for line in s.source().splitlines() if "for (" in line]
+    assert loops and not any("_end" in line for line in loops)
+    good(s)

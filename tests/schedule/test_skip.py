@@ -218,6 +218,19 @@ def test_a_dim_keeps_its_tiles():
         np.testing.assert_allclose(f(a), np.tril(a).sum(1), rtol=1e-4, atol=1e-5)
 
 
+def test_a_dim_of_another_loop_ends_no_tile():
+    n = tir.dim("n", low=1, high=8)
+    A = tir.placeholder((16, 16, n), name="A")
+    k, d = tir.reduce_axis(16, name="k"), tir.reduce_axis(n, name="d")
+    s = tir.Schedule(tir.compute((16,), lambda i: tir.sum(A[i, k, d], axis=[k, d]), name="C"))
+    k0, _ = s.split("C.k", [None, 4])
+    s.reorder("C.i", k0)
+    s.decompose_reduction("C", k0)
+    with pytest.raises(tir.ScheduleError) as error:
+        s.skip(k0)
+    assert error.value.code == "skip.identity"
+
+
 def chain(target):
     A, B = tir.placeholder((16, 16), name="A"), tir.placeholder((16, 8), name="B")
     k = tir.reduce_axis(16, name="k")

@@ -144,7 +144,7 @@ class RollingPart(Part):
         axes = [(n, self.rows) for n in (self.largest, self.total, *self.alongside)]
         axes += [(n, self.rows + 1) for n in cells]
         plain = self.rows > 0 and all(len(n.spatial) == count and len(n.writes) == 1 for n, count in axes)
-        known = self.anchor.constant or not self.levels.threaded
+        known = (self.anchor.constant and self.sums.constant) or not self.levels.threaded
         return plain and known and (not self.needs or self.target.has(self.needs))
 
     # -- sizes
@@ -191,7 +191,9 @@ class RollingPart(Part):
         return blocks, -(-self.length // (parts_of(c) * int(c["keys"])))
 
     def in_parts(self, queries: int) -> Mapping[str, Sequence[object]]:
-        """The knob ``parts`` of the keys, if blocks of ``queries`` are fewer than cores; else none."""
+        """The knob ``parts`` of constant keys, if blocks of ``queries`` are fewer than cores; else none."""
+        if not (self.anchor.constant and self.sums.constant):
+            return {}
         return choices(parts=self.levels.parts(self.heads * -(-self.count // queries), self.length))
 
     def where(self) -> Mapping[str, Predicate]:

@@ -16,12 +16,8 @@ from tensorir.automatic.rules.window_cpu import CoreWindows
 from tensorir.automatic.rules.window_gpu import ThreadWindows
 from tensorir.ir.dims import most
 from tensorir.ir.structure import structure
+from tensorir.machine import machine_of
 from tensorir.target import Target
-
-FEW_READS = 6
-"""Reads of a cell up to which cells one after another are as fast on a core: a tile goes through all of its rows at
-once, more of them than caches fetch ahead.
-"""
 
 
 def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
@@ -31,14 +27,14 @@ def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
 
 
 def few(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
-    """Yield the part for a map of few reads on a CPU, behind the stream that is usually faster."""
+    """Yield the part for a map of few reads on a CPU, after the stream that is usually faster."""
     if _reads_few(graph, anchor, target):
         yield from _tiles(graph, anchor, target)
 
 
 def _reads_few(graph: Graph, anchor: Nest, target: Target) -> bool:
     single = target.kind == "cpu" and anchor.kind == "map" and not windows(graph, anchor, again=True)
-    return single and len({structure(x) for x in anchor.loads}) <= FEW_READS
+    return single and len({structure(x) for x in anchor.loads}) <= machine_of(target).prices.window.few_reads
 
 
 def _tiles(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:

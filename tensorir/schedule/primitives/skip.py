@@ -39,7 +39,17 @@ from tensorir.ir.tree import (
     Var,
 )
 from tensorir.ir.visit import Rewriter, find, reads, substitute, uses, writes
-from tensorir.schedule.analysis import Index, accumulates, caret, in_loops, index_of, need_serial, ranges, statements
+from tensorir.schedule.analysis import (
+    Index,
+    accumulates,
+    caret,
+    driven_axes,
+    in_loops,
+    index_of,
+    need_serial,
+    ranges,
+    statements,
+)
 from tensorir.schedule.history import Name, S
 from tensorir.schedule.registry import mark, primitive
 from tensorir.schedule.rewrite import Rewrite, swap
@@ -49,20 +59,21 @@ _LANES = (Kind.VECTOR, Kind.COOPERATIVE, Kind.INTRIN)
 
 @primitive("Reductions")
 def skip(self: S, axis: Name) -> S:
-    """Run no iteration of a reduction's loop in which a mask leaves out every term: tiles of causal attention.
+    """Run no iteration of a reduction's loop without terms: tiles that a mask leaves out, or past the end of a dim.
 
     axis: a serial loop, inside of which reductions have terms such as ``where(j <= i, x, 0)``: the identity of their
-          combiner where the mask's condition fails. They are initialised before the loop (``decompose_reduction``;
-          ``rolling`` has done it), and all else that an iteration writes is read in the same iteration alone
+          combiner where the mask's condition fails; past the end of a dim they need no mask. They are initialised
+          before the loop (``decompose_reduction``; ``rolling`` has done it), and all else that an iteration writes is
+          read in the same iteration alone
 
     The condition under which an iteration is run follows from the bounds of both sides of the mask's comparisons over
-    the tile, and over the threads of a block: ``j <= i`` in tiles of 64 x 64 is ``jo <= io``. So a tile may be run
-    needlessly, and none is left out that has a term. Nothing changes where every tile has one. Exponentials of minus
-    infinity are 0, and 0 times an element is 0: where a mask leaves out an element that is infinite or NaN, it does not
-    reach the result by a tile that is not run.
+    the tile, and over the threads of a block: ``j <= i`` in tiles of 64 x 64 is ``jo <= io``. Past the end of a dim
+    there is no term either: ``64*jo < n``. So a tile may be run needlessly, and none is left out that has a term.
+    Nothing changes where every tile has one. Exponentials of minus infinity are 0, and 0 times an element is 0: where a
+    mask leaves out an element that is infinite or NaN, it does not reach the result by a tile that is not run.
 
-    Raises ScheduleError: ``skip.identity`` for terms that are not the identity, ``skip.condition`` for a mask that says
-    nothing of whole tiles, and the other codes of ``skip``.
+    Raises ScheduleError: ``skip.identity`` for terms that are neither the identity nor past a dim's end,
+    ``skip.condition`` for a mask that says nothing of whole tiles, and the other codes of ``skip``.
     """
     loop = self._loop(axis)
     self._history._apply("skip", (loop,), {}, lambda p: _skip(p, loop))
@@ -208,7 +219,7 @@ class _Tile:
                           "be one that is skipped", self.loop,
                           f"s.decompose_reduction({stage.name!r}, {self.loop.var.name!r}) first")  # fmt: skip
         mask: Expr = const(False, "bool")
-        past = (it for it in stage.iters if it.axis is not Axis.SPATIAL and dims_in(it.extent))
+        past = (x for x in driven_axes(self.loop, stage) if x.axis is not Axis.SPATIAL and dims_in(x.extent))
         ends = [binary("<", it.var, it.extent) for it in past]  # where one fails, there is no term
         for v, i in zip(update.values, update.combiner.identity, strict=True):
             known = self.masked.known(self._forward(v))
