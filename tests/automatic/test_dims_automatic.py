@@ -58,6 +58,15 @@ def test_keys_known_at_launch_are_in_one_part_on_many_cores():
     assert name == "cpu_rolling_tiles" and "parts" not in found.space_for(tir.Target.parse("c -units=16")).names
 
 
+def test_borders_at_dims_are_left_to_streams():
+    h, g = tir.dim("h", high=40), tir.dim("g", high=70)
+    x, w = given(4, h, g), given(4, 3, 3, name="w")
+    r, s = tir.reduce_axis(3, name="r"), tir.reduce_axis(3, name="s")
+    image = lambda o, i, j: x.get(o, i + r - 1, j + s - 1, fill=0) * w[o, r, s]  # noqa: E731
+    y = tir.compute((4, h, g), lambda *at: tir.sum(image(*at), axis=(r, s)), name="y")
+    assert list(tir.auto(y, "c -registers=32 -vector_bytes=64 -units=2")) == ["cpu_stream"]
+
+
 @pytest.mark.parametrize("name", ["columns", "product columns"])
 def test_checks_hold_at_awkward_extents(name):
     s = tir.auto_schedule(CASES[name][0](tir.dim("n", low=1, high=HIGH)), "opencl -vector_bytes=64 -units=2")

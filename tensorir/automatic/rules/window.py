@@ -14,8 +14,10 @@ from tensorir.automatic.rules.product_view import product_view
 from tensorir.automatic.rules.stream import windows
 from tensorir.automatic.rules.window_cpu import CoreWindows
 from tensorir.automatic.rules.window_gpu import ThreadWindows
-from tensorir.ir.dims import most
+from tensorir.ir.dims import dims_in, most
 from tensorir.ir.structure import structure
+from tensorir.ir.tree import Select
+from tensorir.ir.visit import find
 from tensorir.machine import machine_of
 from tensorir.target import Target
 
@@ -46,6 +48,8 @@ def _tiles(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
     shapes = {tuple(most(it.extent) for it in n.spatial) for n in (anchor, *sums)}
     if len(shapes) > 1 or any(n.reuses if gpu else product_view(n) for n in sums):  # cores tile products in groups
         return
+    if any(dims_in(x.cond) for n in (anchor, *sums) for x in find(n.stage.body, Select)):
+        return  # no loop is cut where a border at a dim begins
     part = (ThreadWindows if gpu else CoreWindows)(graph, anchor, target, sums)
     if part.suits:
         yield part
