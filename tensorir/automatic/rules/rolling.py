@@ -48,7 +48,7 @@ class QueryLanesPart(RollingPart):
     def knobs(self) -> Mapping[str, Sequence[object]]:
         return {"keys": [32, 16, 64, 128]}
 
-    def where(self) -> Mapping[str, Predicate]:
+    def _limits(self) -> Mapping[str, Predicate]:
         return {}
 
     def pass_s(self, c: Config) -> float:

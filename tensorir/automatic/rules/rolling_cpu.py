@@ -46,10 +46,10 @@ class TiledRollingPart(RollingPart):
             "lanes": list(dict.fromkeys((widest, max(2, widest // 2)))), "vectors": [2, 1, 4],
         }  # fmt: skip
 
-    def where(self) -> Mapping[str, Predicate]:
+    def _limits(self) -> Mapping[str, Predicate]:
         registers = self.target.registers
         return {
-            **super().where(),
+            **super()._limits(),
             "whole vectors": lambda c: c["queries"] % (c["lanes"] * c["vectors"]) == 0,
             "whole tiles": lambda c: c["keys"] % c["tile"] == 0,
             "registers": lambda c: c["tile"] * c["vectors"] + c["vectors"] + 2 <= registers,

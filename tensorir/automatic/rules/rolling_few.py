@@ -63,9 +63,9 @@ class FewQueriesPart(ThreadTilesPart):
         parts = self.in_parts(MOST_QUERIES)
         return {**parts, "threads": [256, 128, 64], "across": [32, 64, 16, 128, 8], "keys": [64, 32, 16, 128]}
 
-    def where(self) -> Mapping[str, Predicate]:
+    def _limits(self) -> Mapping[str, Predicate]:
         return {
-            **super().where(),
+            **super()._limits(),
             "whole": lambda c: c["keys"] % c["across"] == 0,
             "columns": lambda c: c["across"] < 2 * self.columns or c["across"] == 8,
             "rows": lambda c: 0 < c["threads"] // c["across"] <= self.queries(c),

@@ -112,10 +112,10 @@ class GpuRollingPart(RollingPart):
         """The modelled device."""
         return usual_gpu(self.target)
 
-    def where(self) -> Mapping[str, Predicate]:
+    def _limits(self) -> Mapping[str, Predicate]:
         most = self.target.shared_optin_bytes
         return {
-            **super().where(),
+            **super()._limits(),
             "stages": lambda c: c.get("stages", 1) == 1 or c["keys"] < self.length,
             "shared": lambda c: self.shared(c) <= most,
         }

@@ -197,6 +197,10 @@ class RollingPart(Part):
         return choices(parts=self.levels.parts(self.heads * -(-self.count // queries), self.length))
 
     def where(self) -> Mapping[str, Predicate]:
+        return self._limits()
+
+    def _limits(self) -> Mapping[str, Predicate]:
+        """Constraints by name."""
         return {
             "parts": lambda c: parts_of(c) == 1 or parts_of(c) * c["keys"] < 2 * self.length,
             "queries": lambda c: self.queries(c) < 2 * max(self.count, self.unit),

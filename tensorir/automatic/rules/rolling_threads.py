@@ -101,11 +101,11 @@ class ThreadRollingPart(ThreadTilesPart):
         d, e = self.padded(32), -(-self.columns // 32) * 32
         return 4 * (queries * d + keys * (d + e) * int(c["stages"]) + queries * ((1 + len(self.products)) * keys + 5))
 
-    def where(self) -> Mapping[str, Predicate]:
+    def _limits(self) -> Mapping[str, Predicate]:
         sums = -(-self.columns // 32) * 32
         most = HELD_SUMS if sums == self.columns else HELD_SUMS - sums // 4  # conditions of the last columns take some
         return {
-            **super().where(),
+            **super()._limits(),
             "registers": lambda c: sums + c["keys"] <= most,
             "whole parts": lambda c: self.length % parts_of(c) == 0,  # of others a block would copy all keys
         }

@@ -69,7 +69,7 @@ def split(self: Scheduled[H], axis: Name, factors: Sequence[int | None], tail: s
           their own (lowering refuses others: ``lower.pad-global``). The following need [None, n]:
           "peel" gives the last, shorter tile a copy of the body; "balanced" makes the fewest tiles of at most n, sizes
           differing by at most one, one body per size; "shift" moves the last tile back, so that it repeats
-          some elements (stages that only store)
+          some elements (stages that only store); over a dim, whose last tile is not known, both are guards
     names: of the new loops; by default ``C.i.0``, ``C.i.1`` … of ``C.i``
     Raises ScheduleError: ``split.covers-extent`` if the product of ``factors`` is less than the extent,
     ``split.divides``, and the other codes of ``split``.
@@ -89,6 +89,7 @@ def _split(program: Program, loop: Loop, factors: Sequence[int | None], tail: st
     dim = _dim_of(loop)
     if dim is not None and tail == "exact":
         raise ScheduleError(no_constant(dim).problems)
+    tail = "guard" if dim is not None and tail in ("balanced", "shift") else tail
     sizes = _factors(loop, extent, factors, tail)
     index = index_of(program)
     labels = list(names) if names else [f"{loop.var.name}.{n}" for n in range(len(sizes))]
