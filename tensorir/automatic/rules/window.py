@@ -24,27 +24,23 @@ from tensorir.target import Target
 
 def offers(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
     """Yield a part for cells that read common elements, with the sums that only they read."""
-    if not _reads_few(graph, anchor, target):
-        yield from _tiles(graph, anchor, target)
+    yield from _tiles(graph, anchor, target, few_reads=False)
 
 
 def few(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
     """Yield the part for a map of few reads on a CPU, after the stream that is usually faster."""
-    if _reads_few(graph, anchor, target):
-        yield from _tiles(graph, anchor, target)
+    yield from _tiles(graph, anchor, target, few_reads=True)
 
 
-def _reads_few(graph: Graph, anchor: Nest, target: Target) -> bool:
-    single = target.kind == "cpu" and anchor.kind == "map" and not windows(graph, anchor, again=True)
-    return single and len({structure(x) for x in anchor.loads}) <= machine_of(target).prices.window.few_reads
-
-
-def _tiles(graph: Graph, anchor: Nest, target: Target) -> Iterator[Part]:
+def _tiles(graph: Graph, anchor: Nest, target: Target, few_reads: bool) -> Iterator[Part]:
     gpu = target.kind == "gpu"
     if (gpu and not anchor.constant) or len(anchor.writes) != 1:
         return
     names = (anchor.name,) if anchor.kind == "reduce" else windows(graph, anchor, again=True)
     sums = [graph.nests[name] for name in names]
+    reads = len({structure(x) for x in anchor.loads})
+    if few_reads != (not gpu and not sums and reads <= machine_of(target).prices.window.few_reads):
+        return
     shapes = {tuple(most(it.extent) for it in n.spatial) for n in (anchor, *sums)}
     if len(shapes) > 1 or any(n.reuses if gpu else product_view(n) for n in sums):  # cores tile products in groups
         return
