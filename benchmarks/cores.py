@@ -31,6 +31,7 @@ from measuring import environment  # noqa: E402
 
 import tensorir as tir  # noqa: E402
 from tensorir.automatic.notes import Modelled  # noqa: E402
+from tensorir.machine import machine_of  # noqa: E402
 
 UNITS = (1, 2, 4, 16, 64, 128)
 TARGETS = ("opencl -registers=32 -vector_bytes=64", "c -registers=16 -vector_bytes=32")
@@ -96,7 +97,8 @@ def of(made: Made, target: str) -> dict[str, Any]:
     """What the default schedules for all numbers of cores do."""
     seconds, blocks, short = [], [], []
     for units in UNITS:
-        m = Modelled.of(tir.auto_schedule(made(), f"{target} -units={units}"))
+        s = tir.auto_schedule(made(), f"{target} -units={units}")
+        m = Modelled.of(s, machine_of(s.target))
         worked = [k.cycles / (m.machine.clock * units) for k in m.kernels]
         costly = [k for k, s in zip(m.kernels, worked, strict=True) if s > WORTH_S and 10 * s > sum(worked)]
         seconds.append(m.counts.seconds)

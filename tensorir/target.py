@@ -43,9 +43,8 @@ class Target(Shown):
     precise_math:       True to call the compiler's library for exp, log, sin … of float32: not our own text on a CPU,
                         not fast functions on a GPU
     units:              multiprocessors or cores; 0 if unknown (no device was opened)
-    here:               True if its limits are those of a device of this computer (a plain name, an opened device);
-                        not compared and not part of ``text``, like
-    name:               label for people
+    here:               True if its limits are those of a device of this computer (a plain name, an opened device)
+    name:               label for people; neither is compared or part of ``text``
 
     Raises DeclarationError ``argument.type`` or ``argument.value`` for a field of another type or a negative number.
     """

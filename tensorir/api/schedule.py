@@ -27,10 +27,10 @@ from tensorir.ir.dims import dims_in
 from tensorir.ir.extents import line, value
 from tensorir.ir.structure import identical
 from tensorir.ir.text import said
-from tensorir.ir.tree import Buffer, Expr, Program, Var
+from tensorir.ir.tree import Buffer, Expr, Var
 from tensorir.lower.lowered import lowered
 from tensorir.lower.room import may_be_full
-from tensorir.machine import machine_of
+from tensorir.machine import Machine, machine_of
 from tensorir.runtime.compile_limit import compile_limit
 from tensorir.runtime.device import Device, open_device
 from tensorir.runtime.launch import CompiledProgram
@@ -86,10 +86,18 @@ class Schedule(Exportable, BaseSchedule):
 
         Raises LoweringError and CompileError if the schedule cannot be lowered.
         """
-        known: tuple[Program, Expected] | None = self.__dict__.get("_expected")
-        if known is None or known[0] is not self.program:
-            self._expected = known = self.program, expected_of(self, machine_here(self.target))
-        return known[1]
+        return self._expected_on(machine_here(self.target))
+
+    def _expected_on(self, machine: Machine) -> Expected:
+        """The modelled time on a machine, kept until the program changes."""
+        program, known = self.__dict__.get("_expected", (None, {}))
+        if program is not self.program:
+            known = dict[Machine, Expected]()
+            self._expected = self.program, known
+        if machine not in known:
+            known[machine] = expected_of(self, machine)
+        found: Expected = known[machine]
+        return found
 
     def _noted(self) -> str:
         """The facts of ``expected`` by the table's machine, if it takes milliseconds to know them: of automatic
@@ -99,7 +107,7 @@ class Schedule(Exportable, BaseSchedule):
         if not made or len(self.index.stages) > MOST_NOTED:
             return ""
         try:
-            facts = expected_of(self, machine_of(self.target)).facts  # no probe for a repr
+            facts = self._expected_on(machine_of(self.target)).facts  # no probe for a repr
         except Exception:  # a repr raises nothing
             return ""
         return f"; noted in s.expected: {', '.join(facts)}" if facts else ""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import json
 import math
-import statistics
 import threading
 import time
 from dataclasses import dataclass, replace
@@ -27,13 +26,14 @@ from tensorir.runtime.device import open_device
 from tensorir.runtime.host import memory_here
 from tensorir.runtime.launch import CompiledProgram
 from tensorir.runtime.machine import Section
+from tensorir.runtime.timing import measure
 from tensorir.schedule.schedule import BaseSchedule
 from tensorir.target import Target
 
 PROBE_S = 2.0
 """Seconds after which a probe gives up: the table is used then."""
-PART_S = 0.02
-"""Seconds in which each size of array is timed."""
+BATCHES = 5
+"""Batches in which each size of array is timed."""
 PLAUSIBLE = 8.0
 """Largest factor between what is probed and the table: an emulator's or a halted machine's is not believed."""
 CORE_BYTES = (1 << 19, 1 << 22, 1 << 25)
@@ -147,17 +147,8 @@ class _Stream:
 
     def seconds(self, n: int) -> float:
         """The median seconds of a launch over ``n`` elements."""
-        call = self.kernel.bind(*(a[:n] for a in self.arrays[:1]), out=self.arrays[1][:n])
-        call()
-        call.finish()
-        found, times, end = list[float](), 1, time.perf_counter() + PART_S
-        while (began := time.perf_counter()) < end:
-            for _ in range(times):
-                call()
-            call.finish()
-            found.append((time.perf_counter() - began) / times)
-            times = max(1, int(PART_S / 8 / found[-1]))
-        return statistics.median(found)
+        call = self.kernel.bind(self.arrays[0][:n], out=self.arrays[1][:n])
+        return measure(call, repeat=BATCHES, min_seconds=0.0).median_s
 
 
 def _measured(stream: _Stream, cores: int, end: float) -> list[float]:

@@ -18,7 +18,7 @@ from tensorir.ir.marks import Remark
 from tensorir.ir.tree import Axis, Buffer, Kind, Loop, Stmt
 from tensorir.ir.visit import reads, writes
 from tensorir.lower.lowered import lowered
-from tensorir.machine import Machine, machine_of
+from tensorir.machine import Machine
 from tensorir.schedule.primitives.reduction import has_axis_of
 from tensorir.schedule.registry import PRIMITIVES
 from tensorir.schedule.schedule import BaseSchedule
@@ -54,11 +54,8 @@ class Modelled:
     machine: Machine
 
     @classmethod
-    def of(cls, s: BaseSchedule, machine: Machine | None = None) -> Modelled:
-        """The model of a schedule on a machine, that of its target unless given. Raises LoweringError and CompileError
-        if it cannot be lowered.
-        """
-        machine = machine or machine_of(s.target)
+    def of(cls, s: BaseSchedule, machine: Machine) -> Modelled:
+        """The model of a schedule on a machine. Raises LoweringError and CompileError if it cannot be lowered."""
         scalar = _one_by_one(s)
         kernels = kernels_of(s.program, s.target, machine, {name: x.share for name, x in scalar.items()})
         return cls(s, scalar, [k for k in kernels if not all(c.once for c in k.stages)], machine)
